@@ -96,7 +96,7 @@ def test_a_round_trip_keeps_a_response(style, response):
         ),
         (
             {"status": "incomplete", "incomplete_details": {"reason": "steered"}},
-            "incomplete_details.reason: chat knows",
+            "incomplete_details.reason: a chat completion has no such reason",
         ),
     ],
 )

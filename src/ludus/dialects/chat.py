@@ -89,45 +89,45 @@ def to_chat(
 def request_from_chat(body: Any, *, style: ChatStyle = OPEN, lost: list[str] | None = None) -> dict[str, Any]:
     """Convert a Chat Completions body to the parameters of a Responses request, including `input`."""
     conversion = Conversion("bad_request", "Responses", lost)
-    given = {key: value for key, value in conversion.object(body, "body").items() if value is not None}
-    if not isinstance(given.get("messages"), list):
-        raise conversion.refuse("messages", "a list of objects", given.get("messages"))
-    params = _shared_fields(given, _CHAT_CONVERTED, _CHAT_UNSUPPORTED, conversion)
-    params["input"] = from_messages(given["messages"], style, conversion.lost)
-    limits = [given[key] for key in ("max_completion_tokens", "max_tokens") if key in given]
+    fields = {key: value for key, value in conversion.object(body, "body").items() if value is not None}
+    if not isinstance(fields.get("messages"), list):
+        raise conversion.refuse("messages", "a list of objects", fields.get("messages"))
+    params = _shared_fields(fields, _CHAT_CONVERTED, _CHAT_UNSUPPORTED, conversion)
+    params["input"] = from_messages(fields["messages"], style, conversion.lost)
+    limits = [fields[key] for key in ("max_completion_tokens", "max_tokens") if key in fields]
     if limits:
         params["max_output_tokens"] = limits[0]
         if limits[-1] != limits[0]:
             conversion.lose("max_tokens", "max_completion_tokens says otherwise")
-    if text := _text_config(given, conversion):
+    if text := _text_config(fields, conversion):
         params["text"] = text
-    if "reasoning_effort" in given:
-        others = conversion.optional_object(given.get("reasoning"), "reasoning")
-        params["reasoning"] = {**others, "effort": given["reasoning_effort"]}
-    if given.get("logprobs"):
+    if "reasoning_effort" in fields:
+        others = conversion.optional_object(fields.get("reasoning"), "reasoning")
+        params["reasoning"] = {**others, "effort": fields["reasoning_effort"]}
+    if fields.get("logprobs"):
         params["include"] = [_LOGPROBS]
-    if tools := tools_from_chat(given.get("tools"), conversion):
+    if tools := tools_from_chat(fields.get("tools"), conversion):
         params["tools"] = tools
-    if "tool_choice" in given:
-        params["tool_choice"] = choice_from_chat(given["tool_choice"], conversion)
-    options = conversion.optional_object(given.get("stream_options"), "stream_options")
+    if "tool_choice" in fields:
+        params["tool_choice"] = choice_from_chat(fields["tool_choice"], conversion)
+    options = conversion.optional_object(fields.get("stream_options"), "stream_options")
     if options := {key: value for key, value in options.items() if key != "include_usage"}:  # Responses always sends it
         params["stream_options"] = options
     return params
 
 
 def _shared_fields(
-    given: dict[str, Any], converted: frozenset[str], unsupported: dict[str, Any], conversion: Conversion
+    fields: dict[str, Any], converted: frozenset[str], unsupported: dict[str, Any], conversion: Conversion
 ) -> dict[str, Any]:
     """The fields that have the same name and form in both dialects, and those that neither dialect defines."""
-    kept = {}
-    for key, value in given.items():
+    shared = {}
+    for key, value in fields.items():
         if key in unsupported:
             if has_content(value) and value != unsupported[key]:
                 conversion.lose(key)
         elif key not in converted:
-            kept[key] = value
-    return kept
+            shared[key] = value
+    return shared
 
 
 def _put_text(body: dict[str, Any], params: dict[str, Any], conversion: Conversion) -> None:
@@ -143,17 +143,17 @@ def _put_text(body: dict[str, Any], params: dict[str, Any], conversion: Conversi
         body["response_format"] = shape
 
 
-def _text_config(given: dict[str, Any], conversion: Conversion) -> dict[str, Any]:
+def _text_config(fields: dict[str, Any], conversion: Conversion) -> dict[str, Any]:
     text: dict[str, Any] = {}
-    if "response_format" in given:
-        shape = conversion.object(given["response_format"], "response_format")
+    if "response_format" in fields:
+        shape = conversion.object(fields["response_format"], "response_format")
         if shape.get("type") == "json_schema":
             schema = conversion.object(shape.get("json_schema"), "response_format.json_schema")
             conversion.leftovers(shape, {"type", "json_schema"}, "response_format")
             shape = {"type": "json_schema", **{key: value for key, value in schema.items() if value is not None}}
         text["format"] = shape
-    if "verbosity" in given:
-        text["verbosity"] = given["verbosity"]
+    if "verbosity" in fields:
+        text["verbosity"] = fields["verbosity"]
     return text
 
 

@@ -21,7 +21,7 @@ _FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 _CHOICE = frozenset({"index", "message", "finish_reason", "logprobs"})
 _COMPLETION = frozenset({"id", "object", "created", "model", "choices", "usage", "error"})
-_RESPONSE = frozenset(
+RESPONSE_FIELDS = frozenset(
     {"id", "object", "created_at", "model", "status", "incomplete_details", "output", "usage", "error", "output_text"}
 )
 ECHOED_FIELDS = frozenset(
@@ -86,18 +86,18 @@ def as_output(items: list[Item], base: str, incomplete: bool) -> list[Item]:
     """Items of a turn as a server sends them: with ids, a status, and text as content parts."""
     output = []
     for index, item in enumerate(items):
-        made: Item
+        sent: Item
         kind = item["type"]
         if kind == "message":
             content = item["content"]
             parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else content
             parts = [{"annotations": [], **part} if part.get("type") == "output_text" else part for part in parts]
-            made = {"id": f"msg_{base}_{index}", **item, "content": parts, "status": "completed"}
+            sent = {"id": f"msg_{base}_{index}", **item, "content": parts, "status": "completed"}
         elif kind == "function_call":
-            made = {"id": f"fc_{item['call_id']}", **item, "status": "completed"}
+            sent = {"id": f"fc_{item['call_id']}", **item, "status": "completed"}
         else:
-            made = {"id": f"rs_{base}_{index}", **item}
-        output.append(made)
+            sent = {"id": f"rs_{base}_{index}", **item}
+        output.append(sent)
     if incomplete and output and output[-1]["type"] != "reasoning":  # reasoning may be complete if the text is cut off
         output[-1]["status"] = "incomplete"
     return output
@@ -113,9 +113,9 @@ def _incomplete_reason(finish_reason: Any, conversion: Conversion) -> str | None
 
 
 def _put_logprobs(output: list[Item], logprobs: Any, conversion: Conversion) -> None:
-    given = conversion.optional_object(logprobs, "choices[0].logprobs")
-    conversion.leftovers(given, {"content"}, "choices[0].logprobs")
-    entries = conversion.objects(given.get("content"), "choices[0].logprobs.content")
+    fields = conversion.optional_object(logprobs, "choices[0].logprobs")
+    conversion.leftovers(fields, {"content"}, "choices[0].logprobs")
+    entries = conversion.objects(fields.get("content"), "choices[0].logprobs.content")
     if not entries:
         return
     texts = [
@@ -144,26 +144,26 @@ def _usage(usage: Any, names: tuple[tuple[str, str, str], ...], conversion: Conv
     """Rename token counts from one dialect to the other; provider-specific counts are kept."""
     if usage is None:
         return None
-    given = conversion.object(usage, "usage")
-    made: dict[str, Any] = {}
+    counts = conversion.object(usage, "usage")
+    renamed: dict[str, Any] = {}
     total = 0
     for old, new, detail in names:
-        made[new] = conversion.count(given.get(old), f"usage.{old}")
-        total += made[new]
-        details = conversion.optional_object(given.get(f"{old}_details"), f"usage.{old}_details")
+        renamed[new] = conversion.count(counts.get(old), f"usage.{old}")
+        total += renamed[new]
+        details = conversion.optional_object(counts.get(f"{old}_details"), f"usage.{old}_details")
         counted = conversion.count(details.get(detail), f"usage.{old}_details.{detail}")
         others = {key: value for key, value in details.items() if value is not None}
-        made[f"{new}_details"] = {**others, detail: counted}
-    made["total_tokens"] = conversion.count(given.get("total_tokens", total), "usage.total_tokens") or total
+        renamed[f"{new}_details"] = {**others, detail: counted}
+    renamed["total_tokens"] = conversion.count(counts.get("total_tokens", total), "usage.total_tokens") or total
     known = {name for old, _, _ in names for name in (old, f"{old}_details")}
-    return {**{key: value for key, value in given.items() if key not in known and value is not None}, **made}
+    return {**{key: value for key, value in counts.items() if key not in known and value is not None}, **renamed}
 
 
 def answer_to_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None = None) -> dict[str, Any]:
     """Convert a Responses object to a chat completion: its whole output becomes one message."""
     conversion = Conversion("bad_request", "a chat completion", lost)
     response = conversion.object(data, "response")
-    cut_off = _finish_reason(response, conversion)
+    cut_off = reason_to(response, _FINISH, "length", conversion)
     turn = AssistantTurn(style, conversion)
     items = conversion.objects(response.get("output"), "output")
     for index, item in enumerate(items):
@@ -187,7 +187,7 @@ def answer_to_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None
         "logprobs": {"content": logprobs, "refusal": None} if logprobs else None,
         "finish_reason": cut_off or ("tool_calls" if turn.calls else "stop"),
     }
-    extras = response.keys() - _RESPONSE - ECHOED_FIELDS
+    extras = response.keys() - RESPONSE_FIELDS - ECHOED_FIELDS
     return {
         **{key: response[key] for key in response if key in extras},
         "id": conversion.optional_text(response.get("id"), "id") or "",
@@ -199,18 +199,18 @@ def answer_to_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None
     }
 
 
-def _finish_reason(response: dict[str, Any], conversion: Conversion) -> str | None:
-    """The finish reason of an incomplete answer; None if it is complete."""
+def reason_to(response: dict[str, Any], reasons: dict[str, str], default: str, conversion: Conversion) -> str | None:
+    """The other dialect's reason why an answer is incomplete; None if it is complete."""
     status = response.get("status")
     if status in (None, "completed"):
         return None
     if status != "incomplete":
         raise conversion.refuse("status", "completed or incomplete", status)
     reason = conversion.optional_object(response.get("incomplete_details"), "incomplete_details").get("reason")
-    if isinstance(reason, str) and reason in _FINISH:
-        return _FINISH[reason]
-    conversion.lose("incomplete_details.reason", "chat knows length and content_filter only: it became length")
-    return "length"
+    if isinstance(reason, str) and reason in reasons:
+        return reasons[reason]
+    conversion.lose("incomplete_details.reason", f"{conversion.target} has no such reason: it became {default}")
+    return default
 
 
 def _one_text(parts: list[Any], path: str, conversion: Conversion) -> str:

@@ -30,7 +30,7 @@ def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | No
     messages: list[ChatMessage] = []
     turn: AssistantTurn | None = None
     last = len(items) - 1
-    done = False  # with the item before, which was a thought
+    done = False  # the thought before this item already holds it
     for index, item in enumerate(items):
         if done:
             done = False
@@ -41,7 +41,7 @@ def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | No
                 messages.append(spoken)
                 done = True
                 continue
-        plain = plain_message(item)  # the usual case, at a fifth of the price
+        plain = plain_message(item)  # the usual case takes the fast path
         if plain is not None:
             if plain["role"] != "assistant":
                 if turn is not None:
@@ -126,7 +126,7 @@ def plain_message(item: Item) -> ChatMessage | None:
     if kind == "function_call":
         call = plain_call(item)
         return None if call is None else {"role": "assistant", "content": None, "tool_calls": [call]}
-    optional = ("id" in item) + ("status" in item)  # names are counted, because sets of names take most of the time
+    optional = ("id" in item) + ("status" in item)
     if kind == "function_call_output":
         call_id, output = get("call_id"), get("output")
         if len(item) == 3 + optional and call_id.__class__ is str and output.__class__ is str:
@@ -162,7 +162,7 @@ def _plain_thought(item: Item) -> str | None:
 
 
 def thinking_turn(items: list[Item], index: int) -> ChatMessage | None:
-    """The message of a thought and of the one plain text or call after it, with which the turn ends; else None."""
+    """The message of a thought and a plain text or call that ends its turn; None for any other turn."""
     thought, after = _plain_thought(items[index]), index + 1
     if thought is None or after == len(items) or (after + 1 < len(items) and not _ends_turn(items[after + 1])):
         return None
@@ -195,11 +195,13 @@ def _output_to_chat(item: Item, path: str, style: ChatStyle, conversion: Convers
     return _with_name(message, item, path, _OUTPUT, conversion)
 
 
-def _with_name(made: ChatMessage, item: Item, path: str, known: frozenset[str], conversion: Conversion) -> ChatMessage:
-    conversion.leftovers(item, known, path)
-    if item.get("name") is not None:
-        made["name"] = item["name"]
-    return made
+def _with_name(
+    converted: ChatMessage, source: Item, path: str, known: frozenset[str], conversion: Conversion
+) -> ChatMessage:
+    conversion.leftovers(source, known, path)
+    if source.get("name") is not None:
+        converted["name"] = source["name"]
+    return converted
 
 
 def _message_from_chat(message: ChatMessage, path: str, conversion: Conversion) -> Item:
@@ -212,7 +214,7 @@ def _message_from_chat(message: ChatMessage, path: str, conversion: Conversion) 
 
 def _output_from_chat(message: ChatMessage, path: str, conversion: Conversion) -> Item:
     call_id = conversion.text(message.get("tool_call_id"), f"{path}.tool_call_id")
-    given = message.get("content")
-    output = "" if given is None else content_from_chat(given, f"{path}.content", conversion)
+    content = message.get("content")
+    output = "" if content is None else content_from_chat(content, f"{path}.content", conversion)
     item: Item = {"type": "function_call_output", "call_id": call_id, "output": output}
     return _with_name(item, message, path, _CHAT_OUTPUT, conversion)

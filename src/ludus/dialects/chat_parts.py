@@ -6,6 +6,7 @@ video, for example) passes through unchanged: both dialects allow servers to add
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from ludus.dialects.conversion import Conversion
@@ -30,9 +31,9 @@ def content_to_chat(content: Any, path: str, conversion: Conversion) -> str | li
     if not isinstance(content, list):
         raise conversion.refuse(path, "text or a list of parts", content)
     parts = [
-        made
+        converted
         for index, part in enumerate(content)
-        if (made := part_to_chat(part, f"{path}[{index}]", conversion)) is not None
+        if (converted := part_to_chat(part, f"{path}[{index}]", conversion)) is not None
     ]
     return joined(parts)
 
@@ -49,11 +50,11 @@ def part_to_chat(part: Any, path: str, conversion: Conversion) -> Part | None:
     """Convert one part to chat; None, listed as lost, if chat cannot hold it."""
     kind = conversion.object(part, path).get("type")
     if kind in TEXTS:
-        made = {"type": "text", "text": conversion.text(part.get("text"), f"{path}.text")}
+        text = {"type": "text", "text": conversion.text(part.get("text"), f"{path}.text")}
         for key in ("annotations", "logprobs"):
             if part.get(key):
                 conversion.lose(f"{path}.{key}")
-        return _with_breakpoint(made, part, _TEXT, path, conversion)
+        return _with_breakpoint(text, part, _TEXT, path, conversion)
     if kind == "input_image":
         return _image_to_chat(part, path, conversion)
     if kind == "input_file":
@@ -80,11 +81,11 @@ def _file_to_chat(part: Part, path: str, conversion: Conversion) -> Part | None:
     return _with_breakpoint({"type": "file", "file": file}, part, _FILE, path, conversion)
 
 
-def _with_breakpoint(made: Part, part: Part, known: frozenset[str], path: str, conversion: Conversion) -> Part:
-    conversion.leftovers(part, known, path)
-    if part.get("prompt_cache_breakpoint") is not None:
-        made["prompt_cache_breakpoint"] = part["prompt_cache_breakpoint"]
-    return made
+def _with_breakpoint(converted: Part, source: Part, known: Set[str], path: str, conversion: Conversion) -> Part:
+    conversion.leftovers(source, known, path)
+    if source.get("prompt_cache_breakpoint") is not None:
+        converted["prompt_cache_breakpoint"] = source["prompt_cache_breakpoint"]
+    return converted
 
 
 def content_from_chat(content: Any, path: str, conversion: Conversion, text: str = "input_text") -> str | list[Part]:
@@ -103,15 +104,15 @@ def part_from_chat(part: Any, path: str, conversion: Conversion, text: str) -> P
     """Convert one chat part to a part of an item."""
     kind = conversion.object(part, path).get("type")
     if kind == "text":
-        made: Part = {"type": text, "text": conversion.text(part.get("text"), f"{path}.text")}
-        return _with_breakpoint(made, part, _CHAT_TEXT, path, conversion)
+        converted: Part = {"type": text, "text": conversion.text(part.get("text"), f"{path}.text")}
+        return _with_breakpoint(converted, part, _CHAT_TEXT, path, conversion)
     if kind == "image_url":
         return _image_from_chat(part, path, conversion)
     if kind == "file":
         file = conversion.object(part.get("file"), f"{path}.file")
         conversion.leftovers(file, frozenset(_FILE_FIELDS), f"{path}.file")
-        made = {"type": "input_file", **{key: file[key] for key in _FILE_FIELDS if file.get(key) is not None}}
-        return _with_breakpoint(made, part, _CHAT_FILE, path, conversion)
+        converted = {"type": "input_file", **{key: file[key] for key in _FILE_FIELDS if file.get(key) is not None}}
+        return _with_breakpoint(converted, part, _CHAT_FILE, path, conversion)
     return dict(part)
 
 
@@ -121,7 +122,7 @@ def _image_from_chat(part: Part, path: str, conversion: Conversion) -> Part:
         image = {"url": image}
     image = conversion.object(image, f"{path}.image_url")
     conversion.leftovers(image, frozenset({"url", "detail"}), f"{path}.image_url")
-    made: Part = {"type": "input_image", "image_url": conversion.text(image.get("url"), f"{path}.image_url.url")}
+    converted: Part = {"type": "input_image", "image_url": conversion.text(image.get("url"), f"{path}.image_url.url")}
     if image.get("detail") is not None:
-        made["detail"] = image["detail"]
-    return _with_breakpoint(made, part, _CHAT_IMAGE, path, conversion)
+        converted["detail"] = image["detail"]
+    return _with_breakpoint(converted, part, _CHAT_IMAGE, path, conversion)

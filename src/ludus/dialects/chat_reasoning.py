@@ -85,9 +85,9 @@ def split_thought(text: str) -> tuple[str | None, bool, str]:
 
 def to_details(item: Item, path: str, conversion: Conversion) -> list[dict[str, Any]]:
     """Convert a reasoning item to `reasoning_details`."""
-    kept = item.get("reasoning_details")
-    if kept is not None:
-        return conversion.objects(kept, f"{path}.reasoning_details")
+    details = item.get("reasoning_details")
+    if details is not None:
+        return conversion.objects(details, f"{path}.reasoning_details")
     conversion.leftovers(item, _KNOWN, path)
     name = {"id": item["id"]} if item.get("id") is not None else {}
     details = []

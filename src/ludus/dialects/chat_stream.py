@@ -26,13 +26,13 @@ class ChatStream:
 
     def add(self, chunk: Any) -> None:
         """Add one chunk."""
-        given = self._conversion.object(chunk, "chunk")
-        if has_content(given.get("error")):
-            raise Failure("bad_response", f"the provider failed: {str(given['error'])[:200]}")
-        for choice in self._conversion.objects(given.get("choices"), "choices"):
+        fields = self._conversion.object(chunk, "chunk")
+        if has_content(fields.get("error")):
+            raise Failure("bad_response", f"the provider failed: {str(fields['error'])[:200]}")
+        for choice in self._conversion.objects(fields.get("choices"), "choices"):
             index = self._conversion.count(choice.get("index"), "choices[].index")
             self._choices.setdefault(index, _Choice(self._conversion)).add(choice)
-        self._fields.update({key: value for key, value in given.items() if key != "choices" and value is not None})
+        self._fields.update({key: value for key, value in fields.items() if key != "choices" and value is not None})
 
     def result(self) -> dict[str, Any]:
         """The completion."""
@@ -79,31 +79,31 @@ class _Choice:
             else:
                 self.message[key] = value
 
-    def _add_logprobs(self, given: dict[str, Any]) -> None:
-        held = self.fields["logprobs"] or {}
-        for key, value in given.items():
+    def _add_logprobs(self, logprobs: dict[str, Any]) -> None:
+        joined = self.fields["logprobs"] or {}
+        for key, value in logprobs.items():
             if value is None:
-                held.setdefault(key, None)
+                joined.setdefault(key, None)
             else:
-                held[key] = held.get(key) or []
-                self._extend(held, key, value)
-        self.fields["logprobs"] = held
+                joined[key] = joined.get(key) or []
+                self._extend(joined, key, value)
+        self.fields["logprobs"] = joined
 
     def _extend(self, holder: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(value, list):
             raise self.conversion.refuse(f"choices[].{key}", "a list", value)
         holder.setdefault(key, []).extend(value)
 
-    def _add_call(self, given: dict[str, Any]) -> None:
+    def _add_call(self, piece: dict[str, Any]) -> None:
         """Add a piece of a tool call. On servers that send no index, a new id starts a new call."""
         check = self.conversion
-        index = check.count(given.get("index"), "choices[].delta.tool_calls[].index")
-        if given.get("index") is None:
+        index = check.count(piece.get("index"), "choices[].delta.tool_calls[].index")
+        if piece.get("index") is None:
             index = max(self.calls, default=0)
-            if given.get("id") and self.calls.get(index, given).get("id") not in (None, given["id"]):
+            if piece.get("id") and self.calls.get(index, piece).get("id") not in (None, piece["id"]):
                 index += 1
         call = self.calls.setdefault(index, {"id": None, "type": "function", "name": "", "arguments": []})
-        function = check.optional_object(given.get("function"), "choices[].delta.tool_calls[].function")
+        function = check.optional_object(piece.get("function"), "choices[].delta.tool_calls[].function")
         name = check.optional_text(function.get("name"), "choices[].delta.tool_calls[].function.name") or ""
         if name != call["name"]:
             call["name"] += name
@@ -111,18 +111,18 @@ class _Choice:
         call["arguments"].append(
             check.optional_text(arguments, "choices[].delta.tool_calls[].function.arguments") or ""
         )
-        for key, value in given.items():
+        for key, value in piece.items():
             if key not in ("index", "function") and has_content(value):
                 call[key] = value
 
-    def _add_detail(self, given: dict[str, Any]) -> None:
+    def _add_detail(self, piece: dict[str, Any]) -> None:
         """Add a piece of a reasoning detail. It continues the last detail if type and index are equal."""
         last = self.details[-1] if self.details else {}
-        same = all(last.get(key) == given.get(key) for key in ("type", "index")) and given.get("index") is not None
+        same = all(last.get(key) == piece.get(key) for key in ("type", "index")) and piece.get("index") is not None
         if not same:
-            self.details.append(dict(given))
+            self.details.append(dict(piece))
             return
-        for key, value in given.items():
+        for key, value in piece.items():
             if key in _DETAIL_TEXTS and isinstance(value, str) and isinstance(last.get(key), str):
                 last[key] += value
             elif value is not None:

@@ -122,9 +122,9 @@ class AssistantTurn:
         if part.get("annotations") or part.get("logprobs"):
             self.notes += [(path, key, part[key]) for key in _NOTES if part.get(key)]
             part = {key: value for key, value in part.items() if key not in _NOTES}
-        made = part_to_chat(part, path, self.conversion)
-        if made is not None:
-            self.parts.append(made)
+        converted = part_to_chat(part, path, self.conversion)
+        if converted is not None:
+            self.parts.append(converted)
 
     def finished(self) -> list[ChatMessage]:
         """The message in a list; an empty list if chat can hold nothing of the turn."""
@@ -151,21 +151,21 @@ class AssistantTurn:
     def _with_think_tags(self, content: str | list[Part] | None) -> str | list[Part] | None:
         """Prepend the reasoning in think tags. List a loss if parsing the result would give something else."""
         thought = "\n\n".join(self.reasoning) if self.reasoning else None
-        made = content if thought is None else tagged(thought, self.closed, content)
-        first = made[0].get("text") if isinstance(made, list) and made else made
+        with_tags = content if thought is None else tagged(thought, self.closed, content)
+        first = with_tags[0].get("text") if isinstance(with_tags, list) and with_tags else with_tags
         if isinstance(first, str):
             rest = content if isinstance(content, str) else first if thought is None else ""
             if split_thought(first) != (thought, self.closed, rest):
                 path = self.message_path or self.reasoning_path
                 self.conversion.lose(path, "its text cannot be told from tagged reasoning")
-        return made
+        return with_tags
 
 
 def plain_call(item: Item) -> dict[str, Any] | None:
-    """An item of type function_call as a call, if it holds nothing that could be lost, and no tokens; else None."""
+    """The chat call of a function_call item that holds nothing else: no extra fields, no tokens. None for any other."""
     get = item.get
     name, arguments, call_id = get("name"), get("arguments"), get("call_id")
-    known = 4 + ("id" in item) + ("status" in item)  # counted, because sets of names take most of the time
+    known = 4 + ("id" in item) + ("status" in item)
     if len(item) == known and name.__class__ is str and arguments.__class__ is str and call_id.__class__ is str:
         return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
     return None
@@ -207,8 +207,9 @@ def _reasoning_items(
     message: ChatMessage, path: str, style: ChatStyle, conversion: Conversion
 ) -> tuple[list[Item], str | list[Part] | None]:
     """The reasoning items, and the content without its tagged reasoning."""
-    given = message.get("content")
-    content = None if given is None else content_from_chat(given, f"{path}.content", conversion, "output_text")
+    content = message.get("content")
+    if content is not None:
+        content = content_from_chat(content, f"{path}.content", conversion, "output_text")
     text = conversion.optional_text(message.get("reasoning_content"), f"{path}.reasoning_content")
     other = conversion.optional_text(message.get("reasoning"), f"{path}.reasoning")
     if message.get("reasoning_details"):
@@ -230,7 +231,7 @@ def _split_tagged(
     if thought is None:
         return [], content
     if isinstance(first, str) and not first.startswith("<think>"):
-        conversion.lose(f"{path}.content", "what came before the reasoning, or that nothing opened it")
+        conversion.lose(f"{path}.content", "the text before the reasoning, or the missing opening tag")
     item = summary(thought)
     if not closed:
         item["status"] = "incomplete"

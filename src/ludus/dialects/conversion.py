@@ -33,11 +33,11 @@ class Conversion:
         """List a value that the target dialect cannot hold."""
         self.lost.append(f"{path}: {why or f'{self.target} has no place for it'}")
 
-    def leftovers(self, given: dict[str, Any], known: Set[str], path: str) -> None:
+    def leftovers(self, fields: dict[str, Any], known: Set[str], path: str) -> None:
         """List every unknown field as lost, except null and empty ones."""
-        if given.keys() <= known:
+        if fields.keys() <= known:
             return
-        for key, value in given.items():
+        for key, value in fields.items():
             if key not in known and has_content(value):
                 self.lose(f"{path}.{key!s:.60}")
 
@@ -98,11 +98,11 @@ class Conversion:
             raise self.refuse(path, "text", value) from error
 
 
-def tokens_of(given: dict[str, Any]) -> dict[str, Any]:
+def tokens_of(fields: dict[str, Any]) -> dict[str, Any]:
     """The token fields of an item or a message."""
-    if _TOKEN_FIELDS.isdisjoint(given):  # fast path: called for every item, most have none
+    if _TOKEN_FIELDS.isdisjoint(fields):  # fast path: called for every item, most have none
         return {}
-    return {key: given[key] for key in TOKEN_FIELDS if given.get(key) is not None}
+    return {key: fields[key] for key in TOKEN_FIELDS if fields.get(key) is not None}
 
 
 def seconds(value: Any) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ludus.dialects.conversion import Conversion, has_content
 from ludus.dialects.messages_answer import answer_from_messages, answer_to_messages
-from ludus.dialects.messages_blocks import as_content, assistant_items, parts, user_items
+from ludus.dialects.messages_blocks import assistant_items, parts_content, user_items
 from ludus.response import Item
 
 __all__ = ["answer_from_messages", "answer_to_messages", "request_from_messages"]
@@ -38,28 +38,28 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 def request_from_messages(body: Any, *, lost: list[str] | None = None) -> dict[str, Any]:
     """Convert the body of a Messages request to the parameters of a Responses request, including `input`."""
     conversion = Conversion("bad_request", "Responses", lost)
-    given = {key: value for key, value in conversion.object(body, "body").items() if value is not None}
-    if not isinstance(given.get("messages"), list):
-        raise conversion.refuse("messages", "a list of objects", given.get("messages"))
-    params = {key: value for key, value in given.items() if key not in _CONVERTED and key not in _UNSUPPORTED}
-    for key in given:
-        if key in _UNSUPPORTED and has_content(given[key]) and given[key] != {"type": "disabled"}:
+    fields = {key: value for key, value in conversion.object(body, "body").items() if value is not None}
+    if not isinstance(fields.get("messages"), list):
+        raise conversion.refuse("messages", "a list of objects", fields.get("messages"))
+    params = {key: value for key, value in fields.items() if key not in _CONVERTED and key not in _UNSUPPORTED}
+    for key in fields:
+        if key in _UNSUPPORTED and has_content(fields[key]) and fields[key] != {"type": "disabled"}:
             conversion.lose(key)
-    params["input"] = _items(given["messages"], conversion)
-    _put_system(params, given.get("system"), conversion)
+    params["input"] = _items(fields["messages"], conversion)
+    _put_system(params, fields.get("system"), conversion)
     for theirs, ours in (("max_tokens", "max_output_tokens"), ("stop_sequences", "stop")):
-        if has_content(given.get(theirs)):
-            params[ours] = given[theirs]
-    if "service_tier" in given:
-        params["service_tier"] = "default" if given["service_tier"] == "standard_only" else given["service_tier"]
-    metadata = conversion.optional_object(given.get("metadata"), "metadata")
+        if has_content(fields.get(theirs)):
+            params[ours] = fields[theirs]
+    if "service_tier" in fields:
+        params["service_tier"] = "default" if fields["service_tier"] == "standard_only" else fields["service_tier"]
+    metadata = conversion.optional_object(fields.get("metadata"), "metadata")
     conversion.leftovers(metadata, {"user_id"}, "metadata")
     if metadata.get("user_id") is not None:
         params["user"] = metadata["user_id"]
-    _put_output_config(params, given.get("output_config"), conversion)
-    if tools := _tools(given.get("tools"), conversion):
+    _put_output_config(params, fields.get("output_config"), conversion)
+    if tools := _tools(fields.get("tools"), conversion):
         params["tools"] = tools
-    _put_choice(params, given.get("tool_choice"), conversion)
+    _put_choice(params, fields.get("tool_choice"), conversion)
     return params
 
 
@@ -78,12 +78,9 @@ def _items(messages: list[Any], conversion: Conversion) -> list[Item]:
 
 def _put_system(params: dict[str, Any], system: Any, conversion: Conversion) -> None:
     """A system prompt of one text becomes `instructions`; one of several parts becomes the first message."""
-    if isinstance(system, str):
-        content: Any = system
-    else:
-        blocks = conversion.objects(system, "system")
-        found = [part for index, block in enumerate(blocks) for part in parts(block, f"system[{index}]", conversion)]
-        content = as_content(found, "input_text")
+    content = (
+        system if isinstance(system, str) else parts_content([] if system is None else system, "system", conversion)
+    )
     if isinstance(content, str) and content:
         params["instructions"] = content
     elif content:
@@ -91,18 +88,18 @@ def _put_system(params: dict[str, Any], system: Any, conversion: Conversion) -> 
 
 
 def _put_output_config(params: dict[str, Any], config: Any, conversion: Conversion) -> None:
-    given = conversion.optional_object(config, "output_config")
-    conversion.leftovers(given, {"effort", "format"}, "output_config")
-    if given.get("effort") is not None:
-        params["reasoning"] = {"effort": given["effort"]}
-    if given.get("format") is not None:
-        shape = conversion.object(given["format"], "output_config.format")
+    fields = conversion.optional_object(config, "output_config")
+    conversion.leftovers(fields, {"effort", "format"}, "output_config")
+    if fields.get("effort") is not None:
+        params["reasoning"] = {"effort": fields["effort"]}
+    if fields.get("format") is not None:
+        shape = conversion.object(fields["format"], "output_config.format")
         name = {"name": "answer"} if shape.get("type") == "json_schema" else {}  # Responses requires a name
         params["text"] = {"format": {**name, **shape}}
 
 
 def _tools(tools: Any, conversion: Conversion) -> list[dict[str, Any]]:
-    made = []
+    functions = []
     for index, tool in enumerate(conversion.objects(tools, "tools")):
         path = f"tools[{index}]"
         if tool.get("type") not in (None, "custom"):
@@ -111,21 +108,21 @@ def _tools(tools: Any, conversion: Conversion) -> list[dict[str, Any]]:
         conversion.text(tool.get("name"), f"{path}.name")
         conversion.leftovers(tool, _TOOL, path)
         fields = {ours: tool[theirs] for theirs, ours in _TOOL_FIELDS if tool.get(theirs) is not None}
-        made.append({"type": "function", **fields})
-    return made
+        functions.append({"type": "function", **fields})
+    return functions
 
 
 def _put_choice(params: dict[str, Any], choice: Any, conversion: Conversion) -> None:
     if choice is None:
         return
-    given = conversion.object(choice, "tool_choice")
-    conversion.leftovers(given, {"type", "name", "disable_parallel_tool_use"}, "tool_choice")
-    kind = conversion.text(given.get("type"), "tool_choice.type")
+    fields = conversion.object(choice, "tool_choice")
+    conversion.leftovers(fields, {"type", "name", "disable_parallel_tool_use"}, "tool_choice")
+    kind = conversion.text(fields.get("type"), "tool_choice.type")
     if kind == "tool":
-        params["tool_choice"] = {"type": "function", "name": conversion.text(given.get("name"), "tool_choice.name")}
+        params["tool_choice"] = {"type": "function", "name": conversion.text(fields.get("name"), "tool_choice.name")}
     elif kind in _CHOICES:
         params["tool_choice"] = _CHOICES[kind]
     else:
         raise conversion.refuse("tool_choice.type", "auto, any, tool or none", kind)
-    if given.get("disable_parallel_tool_use") is not None:
-        params["parallel_tool_calls"] = not given["disable_parallel_tool_use"]
+    if fields.get("disable_parallel_tool_use") is not None:
+        params["parallel_tool_calls"] = not fields["disable_parallel_tool_use"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from ludus.dialects.chat_answer import ECHOED_FIELDS, as_output, response_object
+from ludus.dialects.chat_answer import ECHOED_FIELDS, RESPONSE_FIELDS, as_output, reason_to, response_object
 from ludus.dialects.chat_items import is_assistant, kind_of
 from ludus.dialects.chat_reasoning import one_text
 from ludus.dialects.conversion import Conversion, has_content
@@ -23,9 +23,6 @@ _STOPS = {reason: stop for stop, reason in _INCOMPLETE.items()}
 _DONE = (None, "end_turn", "tool_use", "stop_sequence")
 
 _ANSWER = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage", "error"})
-_RESPONSE = frozenset(
-    {"id", "object", "created_at", "model", "status", "incomplete_details", "output", "usage", "error", "output_text"}
-)
 _MESSAGE = frozenset({"type", "role", "content", "id", "status"})
 _CALL = frozenset({"type", "call_id", "name", "arguments", "id", "status"})
 _REASONING = frozenset({"type", "summary", "content", "encrypted_content", "id", "status"})
@@ -49,7 +46,7 @@ def answer_from_messages(data: Any, *, lost: list[str] | None = None) -> dict[st
     answer_id = conversion.optional_text(answer.get("id"), "id") or ""
     reason = conversion.optional_text(answer.get("stop_reason"), "stop_reason")
     if reason == "model_context_window_exceeded":
-        conversion.lose("stop_reason", "that the context was full: it became max_output_tokens")
+        conversion.lose("stop_reason", "Responses cannot say that the context was full: it became max_output_tokens")
         reason = "max_tokens"
     incomplete = None if reason in _DONE else _INCOMPLETE.get(str(reason), str(reason)[:60])
     output = as_output(items, answer_id.removeprefix("msg_")[:48], incomplete is not None)
@@ -64,7 +61,7 @@ def answer_to_messages(data: Any, *, lost: list[str] | None = None) -> dict[str,
     """Convert a Responses object to a Messages answer."""
     conversion = Conversion("bad_request", "Messages", lost)
     response = conversion.object(data, "response")
-    reason = _stop_reason(response, conversion)
+    reason = reason_to(response, _STOPS, "max_tokens", conversion)
     items = conversion.objects(response.get("output"), "output")
     content: list[Block] = []
     before = ""
@@ -85,7 +82,7 @@ def answer_to_messages(data: Any, *, lost: list[str] | None = None) -> dict[str,
     stopped = conversion.optional_text(response.get("stop_sequence"), "stop_sequence")
     called = any(block["type"] == "tool_use" for block in content)
     return {
-        **{key: value for key, value in response.items() if key not in _RESPONSE and key not in ECHOED_FIELDS},
+        **{key: value for key, value in response.items() if key not in RESPONSE_FIELDS | ECHOED_FIELDS},
         "id": conversion.optional_text(response.get("id"), "id") or "",
         "type": "message",
         "role": "assistant",
@@ -95,20 +92,6 @@ def answer_to_messages(data: Any, *, lost: list[str] | None = None) -> dict[str,
         "stop_sequence": stopped,
         "usage": _usage_to(response.get("usage"), conversion),
     }
-
-
-def _stop_reason(response: dict[str, Any], conversion: Conversion) -> str | None:
-    """The stop reason of an incomplete answer; None if it is complete."""
-    status = response.get("status")
-    if status in (None, "completed"):
-        return None
-    if status != "incomplete":
-        raise conversion.refuse("status", "completed or incomplete", status)
-    reason = conversion.optional_object(response.get("incomplete_details"), "incomplete_details").get("reason")
-    if isinstance(reason, str) and reason in _STOPS:
-        return _STOPS[reason]
-    conversion.lose("incomplete_details.reason", "Messages does not know it: it became max_tokens")
-    return "max_tokens"
 
 
 def _message_blocks(item: Item, path: str, conversion: Conversion) -> list[Block]:
@@ -140,14 +123,14 @@ def _call_blocks(item: Item, path: str, conversion: Conversion) -> list[Block]:
     conversion.leftovers(item, _CALL, path)
     arguments = conversion.text(item.get("arguments"), f"{path}.arguments")
     try:
-        given = orjson.loads(arguments)
+        parsed = orjson.loads(arguments)
     except orjson.JSONDecodeError:
-        given = None
-    if not isinstance(given, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         conversion.lose(f"{path}.arguments", "they are no JSON object: they became the text of one argument")
-        given = {"arguments": arguments}
+        parsed = {"arguments": arguments}
     call_id = conversion.text(item.get("call_id"), f"{path}.call_id")
-    return [{"type": "tool_use", "id": call_id, "name": conversion.text(item.get("name"), path), "input": given}]
+    return [{"type": "tool_use", "id": call_id, "name": conversion.text(item.get("name"), path), "input": parsed}]
 
 
 def _reasoning_blocks(item: Item, path: str, conversion: Conversion) -> list[Block]:
@@ -165,15 +148,15 @@ _BLOCKS = {"message": _message_blocks, "function_call": _call_blocks, "reasoning
 def _usage_from(usage: Any, conversion: Conversion) -> dict[str, Any] | None:
     if usage is None:
         return None
-    given = conversion.object(usage, "usage")
-    counts = {key: conversion.count(given.get(key), f"usage.{key}") for key in _COUNTS - {"output_tokens_details"}}
-    details = conversion.optional_object(given.get("output_tokens_details"), "usage.output_tokens_details")
+    fields = conversion.object(usage, "usage")
+    counts = {key: conversion.count(fields.get(key), f"usage.{key}") for key in _COUNTS - {"output_tokens_details"}}
+    details = conversion.optional_object(fields.get("output_tokens_details"), "usage.output_tokens_details")
     conversion.leftovers(details, {"thinking_tokens"}, "usage.output_tokens_details")
     thinking = conversion.count(details.get("thinking_tokens"), "usage.output_tokens_details.thinking_tokens")
     read, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
     total_input, output = counts["input_tokens"] + read + written, counts["output_tokens"]
     return {
-        **{key: value for key, value in given.items() if key not in _COUNTS and value is not None},
+        **{key: value for key, value in fields.items() if key not in _COUNTS and value is not None},
         "input_tokens": total_input,
         "input_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
         "output_tokens": output,
@@ -185,20 +168,20 @@ def _usage_from(usage: Any, conversion: Conversion) -> dict[str, Any] | None:
 def _usage_to(usage: Any, conversion: Conversion) -> dict[str, Any]:
     if usage is None:
         conversion.lose("usage", "Messages must state counts of tokens: unknown ones became 0")
-    given = conversion.optional_object(usage, "usage")
-    input_details = conversion.optional_object(given.get("input_tokens_details"), "usage.input_tokens_details")
-    output_details = conversion.optional_object(given.get("output_tokens_details"), "usage.output_tokens_details")
+    fields = conversion.optional_object(usage, "usage")
+    input_details = conversion.optional_object(fields.get("input_tokens_details"), "usage.input_tokens_details")
+    output_details = conversion.optional_object(fields.get("output_tokens_details"), "usage.output_tokens_details")
     conversion.leftovers(input_details, {"cached_tokens", "cache_write_tokens"}, "usage.input_tokens_details")
     conversion.leftovers(output_details, {"reasoning_tokens"}, "usage.output_tokens_details")
     read = conversion.count(input_details.get("cached_tokens"), "usage.input_tokens_details.cached_tokens")
     written = conversion.count(input_details.get("cache_write_tokens"), "usage.input_tokens_details.cache_write_tokens")
-    total_input = conversion.count(given.get("input_tokens"), "usage.input_tokens")
+    total_input = conversion.count(fields.get("input_tokens"), "usage.input_tokens")
     thinking = conversion.count(output_details.get("reasoning_tokens"), "usage.output_tokens_details.reasoning_tokens")
     return {
-        **{key: value for key, value in given.items() if key not in _OUR_COUNTS and value is not None},
+        **{key: value for key, value in fields.items() if key not in _OUR_COUNTS and value is not None},
         "input_tokens": max(total_input - read - written, 0),
         "cache_read_input_tokens": read,
         "cache_creation_input_tokens": written,
-        "output_tokens": conversion.count(given.get("output_tokens"), "usage.output_tokens"),
+        "output_tokens": conversion.count(fields.get("output_tokens"), "usage.output_tokens"),
         "output_tokens_details": {"thinking_tokens": thinking},
     }

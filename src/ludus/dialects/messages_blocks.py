@@ -17,6 +17,7 @@ _RESULT = frozenset({"type", "tool_use_id", "content", "is_error"})
 _USE = frozenset({"type", "id", "name", "input"})
 _THINKING = frozenset({"type", "thinking", "signature"})
 _SOURCED = frozenset({"type", "source", "title"})
+_ARTICLES = {"image": "an image", "document": "a document"}
 
 
 def user_items(content: Any, role: str, path: str, conversion: Conversion) -> list[Item]:
@@ -34,10 +35,10 @@ def user_items(content: Any, role: str, path: str, conversion: Conversion) -> li
         if spoken is None:
             spoken = []
             items.append({"type": "message", "role": role, "content": spoken})
-        spoken += parts(block, here, conversion)
+        spoken += _parts(block, here, conversion)
     for item in items:
         if item["type"] == "message":
-            item["content"] = as_content(item["content"], "input_text")
+            item["content"] = _as_content(item["content"])
     return items or [{"type": "message", "role": role, "content": ""}]
 
 
@@ -63,11 +64,11 @@ def assistant_items(content: Any, path: str, conversion: Conversion) -> list[Ite
             conversion.lose(here, f"Responses has no place for a block of type {kind!s:.60}")
     for item in items:
         if item["type"] == "message":
-            item["content"] = as_content(item["content"], "output_text")
+            item["content"] = _as_content(item["content"], "output_text")
     return items or [{"type": "message", "role": "assistant", "content": ""}]
 
 
-def parts(block: Block, path: str, conversion: Conversion) -> list[Part]:
+def _parts(block: Block, path: str, conversion: Conversion) -> list[Part]:
     """Convert a block of a user message to parts; an empty list, listed as lost, if Responses cannot hold it."""
     kind = block.get("type")
     if kind == "text":
@@ -76,18 +77,20 @@ def parts(block: Block, path: str, conversion: Conversion) -> list[Part]:
     if kind not in ("image", "document"):
         conversion.lose(path, f"Responses has no place for a block of type {kind!s:.60}")
         return []
-    source = conversion.object(block.get("source"), f"{path}.source")
-    conversion.leftovers(block, _SOURCED, path)
-    if kind == "image":
-        return _image(source, path, conversion)
-    return _document(block, source, path, conversion)
+    return _file_parts(block, kind, path, conversion)
 
 
-def as_content(found: list[Part], text: str) -> str | list[Part]:
+def parts_content(content: Any, path: str, conversion: Conversion) -> str | list[Part]:
+    """Convert a list of blocks to the content of a user message or a tool output."""
+    blocks = enumerate(_blocks(content, path, conversion))
+    return _as_content([part for index, block in blocks for part in _parts(block, f"{path}[{index}]", conversion)])
+
+
+def _as_content(parts: list[Part], text: str = "input_text") -> str | list[Part]:
     """Content as a string if it is a single text of type `text`, else the parts."""
-    if len(found) == 1 and found[0]["type"] == text:
-        return str(found[0]["text"])
-    return found
+    if len(parts) == 1 and parts[0]["type"] == text:
+        return str(parts[0]["text"])
+    return parts
 
 
 def _blocks(content: Any, path: str, conversion: Conversion) -> list[Block]:
@@ -96,38 +99,30 @@ def _blocks(content: Any, path: str, conversion: Conversion) -> list[Block]:
     return conversion.objects(content, path)
 
 
-def _image(source: Block, path: str, conversion: Conversion) -> list[Part]:
-    kind = source.get("type")
-    if kind == "base64":
-        return [{"type": "input_image", "image_url": _data_url(source, path, conversion)}]
-    for name, ours in (("url", "image_url"), ("file", "file_id")):
-        if kind == name:
-            key = "url" if name == "url" else "file_id"
-            return [{"type": "input_image", ours: conversion.text(source.get(key), f"{path}.source.{key}")}]
-    conversion.lose(path, f"Responses has no place for an image from {kind!s:.60}")
-    return []
+def _file_parts(block: Block, kind: str, path: str, conversion: Conversion) -> list[Part]:
+    """Convert an image or a document."""
+    source = conversion.object(block.get("source"), f"{path}.source")
+    conversion.leftovers(block, _SOURCED, path)
+    place, is_image = source.get("type"), kind == "image"
 
+    def text(key: str) -> str:
+        return conversion.text(source.get(key), f"{path}.source.{key}")
 
-def _document(block: Block, source: Block, path: str, conversion: Conversion) -> list[Part]:
-    kind = source.get("type")
-    title = {"filename": block["title"]} if block.get("title") is not None else {}
-    if kind == "base64":
-        return [{"type": "input_file", "file_data": _data_url(source, path, conversion), **title}]
-    if kind == "text":
-        text = conversion.text(source.get("data"), f"{path}.source.data")
-        data = base64.b64encode(text.encode("utf-8", "replace")).decode()
-        return [{"type": "input_file", "file_data": f"data:text/plain;base64,{data}", **title}]
-    for name, key, ours in (("url", "url", "file_url"), ("file", "file_id", "file_id")):
-        if kind == name:
-            value = conversion.text(source.get(key), f"{path}.source.{key}")
-            return [{"type": "input_file", ours: value, **title}]
-    conversion.lose(path, f"Responses has no place for a document from {kind!s:.60}")
-    return []
-
-
-def _data_url(source: Block, path: str, conversion: Conversion) -> str:
-    media = conversion.text(source.get("media_type"), f"{path}.source.media_type")
-    return f"data:{media};base64,{conversion.text(source.get('data'), f'{path}.source.data')}"
+    if place == "base64":
+        part = {"image_url" if is_image else "file_data": f"data:{text('media_type')};base64,{text('data')}"}
+    elif place == "text" and not is_image:
+        data = base64.b64encode(text("data").encode("utf-8", "replace")).decode()
+        part = {"file_data": f"data:text/plain;base64,{data}"}
+    elif place == "url":
+        part = {"image_url" if is_image else "file_url": text("url")}
+    elif place == "file":
+        part = {"file_id": text("file_id")}
+    else:
+        conversion.lose(path, f"Responses has no place for {_ARTICLES[kind]} from {place!s:.60}")
+        return []
+    if not is_image and block.get("title") is not None:
+        part["filename"] = block["title"]
+    return [{"type": "input_image" if is_image else "input_file", **part}]
 
 
 def _output(block: Block, path: str, conversion: Conversion) -> Item:
@@ -135,16 +130,9 @@ def _output(block: Block, path: str, conversion: Conversion) -> Item:
     if block.get("is_error"):
         conversion.lose(f"{path}.is_error")
     content = block.get("content")
-    output: str | list[Part]
-    if content is None or isinstance(content, str):
-        output = content or ""
-    else:
-        found = [
-            part
-            for index, inner in enumerate(_blocks(content, f"{path}.content", conversion))
-            for part in parts(inner, f"{path}.content[{index}]", conversion)
-        ]
-        output = as_content(found, "input_text")
+    output = "" if content is None else content
+    if not isinstance(output, str):
+        output = parts_content(output, f"{path}.content", conversion)
     call_id = conversion.text(block.get("tool_use_id"), f"{path}.tool_use_id")
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 

@@ -79,12 +79,12 @@ def tokens_from_items(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]]
     """A request's items without their token fields, and the tokens of the last model call among them."""
     if all(item.keys().isdisjoint(_BUNDLE) for item in items):
         return items, None
-    tokens, kept = None, []
+    tokens, stripped = None, []
     for item in items:
         if (bundle := _bundle(item)) is not None:
             tokens = _checked(*bundle)
-        kept.append({key: value for key, value in item.items() if key not in _BUNDLE})
-    return kept, tokens
+        stripped.append({key: value for key, value in item.items() if key not in _BUNDLE})
+    return stripped, tokens
 
 
 def put_tokens(output: list[dict[str, Any]], tokens: Tokens) -> None:
@@ -145,7 +145,7 @@ def _checked(prompt: Any, generated: Any, logprobs: Any) -> Tokens:
 
 
 def _packed(value: Any) -> array[int]:
-    """Check a list of ids by packing it into an array: ten times faster than checking each id."""
+    """Check a list of ids by packing it into an array."""
     try:
         if isinstance(value, list):
             return id_array(value)
