@@ -14,6 +14,7 @@ _BOX = "\\boxed{"
 _PLAIN_BOX = re.compile(r"([^{}\\]*)\}")
 _WRAPPER = "\\text{"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # `\{` and `\}` are text, as in LaTeX
+_DEPTH_CHANGES = {"{": 1, "}": -1}
 _ANSWER_COLON = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
 _MARKED_ANSWER = re.compile(r"answer[*_`~\s]*[:\uff1a][*_`~\s]*", re.IGNORECASE)
 
@@ -37,7 +38,7 @@ def last_boxed(text: str) -> str | None:
         return plain[1]
     depth = 1
     for token in _BRACE.finditer(text, start):
-        depth += _depth_change(token[0])
+        depth += _DEPTH_CHANGES.get(token[0], 0)
         if depth == 0:
             return text[start : token.start()]
     return None
@@ -64,17 +65,17 @@ def normalised(text: str) -> str:
 
 def first_answer(text: str) -> str | None:
     """The text after the first "answer:" (in any case), to the end of the line; None without such text."""
-    found = _ANSWER_COLON.search(text)
-    return found[1].strip() if found else None
+    match = _ANSWER_COLON.search(text)
+    return match[1].strip() if match else None
 
 
 def marked_answers(text: str) -> Iterator[str]:
     """The text after each "Answer:", bold or not, to the end of the line or the next "Answer:". Last answer first."""
     end = len(text)
-    for found in reversed(list(_MARKED_ANSWER.finditer(text))):
-        line_end = text.find("\n", found.end(), end)
-        yield text[found.end() : end if line_end < 0 else line_end].strip()
-        end = found.start()
+    for match in reversed(list(_MARKED_ANSWER.finditer(text))):
+        line_end = text.find("\n", match.end(), end)
+        yield text[match.end() : end if line_end < 0 else line_end].strip()
+        end = match.start()
 
 
 def latin_letters(text: str) -> str:
@@ -82,11 +83,7 @@ def latin_letters(text: str) -> str:
 
     An Arabic or Bengali letter is replaced only if it stands alone, because ordinary words contain it too.
     """
-    return _FOREIGN_LETTER.sub(lambda found: _FOREIGN[found[0]], text.translate(_FULL_WIDTH))
-
-
-def _depth_change(token: str) -> int:
-    return {"{": 1, "}": -1}.get(token, 0)
+    return _FOREIGN_LETTER.sub(lambda match: _FOREIGN[match[0]], text.translate(_FULL_WIDTH))
 
 
 def _closing_braces(text: str) -> dict[int, int]:

@@ -54,7 +54,7 @@ class ArgumentComparison:
             pairs = list(zip(expected, actual, strict=True))
         else:
             return None if self._same_leaf(expected, actual) else "value"
-        return next((found for pair in pairs if (found := self.difference(*pair))), None)
+        return next((different for pair in pairs if (different := self.difference(*pair))), None)
 
     def _same_type(self, expected: Any, actual: Any) -> bool:
         if self.literal:
@@ -70,22 +70,24 @@ class ArgumentComparison:
         return bool(expected == actual)
 
     def _same_text(self, expected: str, actual: str) -> bool:
-        wanted, given = expected.lower().split(), actual.lower().split()
-        if len(wanted) < 2 or len(given) < 2:
+        expected_words, actual_words = expected.lower().split(), actual.lower().split()
+        if len(expected_words) < 2 or len(actual_words) < 2:
             return expected == actual
-        shared = (Counter(wanted) & Counter(given)).total()
-        enough = shared / (len(wanted) + len(given)) >= self.word_overlap
-        if self.literal or shared == len(wanted) == len(given):
+        shared = (Counter(expected_words) & Counter(actual_words)).total()
+        enough = shared / (len(expected_words) + len(actual_words)) >= self.word_overlap
+        if self.literal or shared == len(expected_words) == len(actual_words):
             return enough or not self.literal
-        return enough and not _one_word_differs(wanted, given) and _sql_verb(expected) == _sql_verb(actual)
+        return (
+            enough and not _one_word_differs(expected_words, actual_words) and _sql_verb(expected) == _sql_verb(actual)
+        )
 
 
-def _one_word_differs(wanted: list[str], given: list[str]) -> bool:
+def _one_word_differs(expected: list[str], actual: list[str]) -> bool:
     """Whether two short phrases differ in exactly one word: 'open the draft folder' and 'open the backup folder'."""
-    if len(wanted) != len(given) or len(wanted) >= _PHRASE.stop:
+    if len(expected) != len(actual) or len(expected) >= _PHRASE.stop:
         return False
-    different = [pair for pair in zip(wanted, given, strict=True) if not _same_word(*pair)]
-    return len(different) == 1 and (len(wanted) in _PHRASE or _has_digit("".join(different[0])))
+    different = [pair for pair in zip(expected, actual, strict=True) if not _same_word(*pair)]
+    return len(different) == 1 and (len(expected) in _PHRASE or _has_digit("".join(different[0])))
 
 
 def _same_word(left: str, right: str) -> bool:
@@ -105,5 +107,5 @@ def _has_digit(text: str) -> bool:
 
 def _sql_verb(text: str) -> str | None:
     """The verb of an SQL statement; None for other texts."""
-    found = _SQL.match(text)
-    return next(verb for verb in found.groups() if verb).lower() if found else None
+    statement = _SQL.match(text)
+    return next(verb for verb in statement.groups() if verb).lower() if statement else None

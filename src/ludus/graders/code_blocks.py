@@ -33,7 +33,7 @@ def last_block(text: str) -> CodeBlock | None:
         last_block("So:\\n```python\\nprint(1)\\n```")   # CodeBlock('print(1)', 'So:\\n')
     """
     lines = text.split("\n")
-    found: tuple[int, int, list[str]] | None = None
+    block: tuple[int, int, list[str]] | None = None
     start, indent, first = -1, "", list[str]()
     for number, line in enumerate(lines):
         fence = _FENCE.match(line)
@@ -41,17 +41,12 @@ def last_block(text: str) -> CodeBlock | None:
             continue
         language, rest = fence[2].lower(), fence[3].strip()
         if start >= 0 and language not in _LANGUAGES:
-            found = (start, number, [*first, *(_outdented(inner, indent) for inner in lines[start + 1 : number])])
+            block = (start, number, [*first, *(inner.removeprefix(indent) for inner in lines[start + 1 : number])])
             start = -1
         elif "```" not in rest:
             start, indent = number, fence[1]
             first = [rest] if language.startswith("py") and _CODE.search(rest) else []
-    if found is None:
+    if block is None:
         return None
-    start, end, code = found
+    start, end, code = block
     return CodeBlock("\n".join(code), "\n".join([*lines[:start], *lines[end + 1 :]]))
-
-
-def _outdented(line: str, indent: str) -> str:
-    """A line without the indentation of its fence, as in a list."""
-    return line.removeprefix(indent)

@@ -53,19 +53,19 @@ def coerced_csv(records: list[dict[Any, Any]], schema: Any) -> list[dict[Any, An
 
 def _options(schema: Any, root: Any, combined: tuple[str, ...] = ("anyOf", "oneOf", "allOf")) -> Options:
     """The schema, and every schema that it refers to or combines, in breadth-first order."""
-    found: Options = []
+    options: Options = []
     queue, seen = [schema], set()
     while queue:
         option = queue.pop(0)
         if not isinstance(option, dict) or id(option) in seen:
             continue
         seen.add(id(option))
-        found.append(option)
+        options.append(option)
         if isinstance(option.get("$ref"), str):
             queue.append(_resolved(option["$ref"], root))
         for key in combined:
             queue += option[key] if isinstance(option.get(key), list) else ()
-    return found
+    return options
 
 
 def _resolved(reference: str, root: Any) -> Any:
@@ -84,9 +84,9 @@ def _types(options: Options) -> list[str]:
 
 
 def _types_of(schema: dict[str, Any]) -> list[str]:
-    given = schema.get("type")
-    if given is not None:
-        return [name for name in (given if isinstance(given, list) else [given]) if isinstance(name, str)]
+    asked = schema.get("type")
+    if asked is not None:
+        return [name for name in (asked if isinstance(asked, list) else [asked]) if isinstance(name, str)]
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list):
         return [_PYTHON_TYPES[type(value)] for value in values if type(value) in _PYTHON_TYPES]
@@ -141,9 +141,9 @@ def _coerced_cell(cell: Any, types: list[str]) -> Any:
             return cell
         if name == "number" and _INFINITE.fullmatch(cell.strip()):
             return float(cell)
-        found = _coerced_text(cell, [name])
-        if not isinstance(found, str):
-            return found
+        coerced = _coerced_text(cell, [name])
+        if not isinstance(coerced, str):
+            return coerced
     return cell
 
 

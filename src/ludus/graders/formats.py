@@ -168,7 +168,7 @@ def _toml(text: str) -> Any:
 
 
 def _bounded(cells: list[str]) -> list[str]:
-    """Python's own limit of a cell is one for the whole process, and somebody who reads large files may raise it."""
+    """Refuse a cell that is too long. Python's own limit is global, and other code may raise it."""
     if any(len(cell) > MAX_CELL for cell in cells):
         raise csv.Error(f"field larger than field limit ({MAX_CELL})")
     return cells

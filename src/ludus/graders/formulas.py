@@ -68,14 +68,14 @@ class FormulaSheet:
 
     def _computed(self, cell: str, content: str) -> float:
         try:
-            found = self._evaluated(_tree(content[1:])) if content.startswith("=") else float(content)
+            number = self._evaluated(_tree(content[1:])) if content.startswith("=") else float(content)
         except FormulaError:
             raise
         except (ArithmeticError, ValueError) as error:
             raise FormulaError(f"{cell} has no value: {error}") from error
-        if not math.isfinite(found):
+        if not math.isfinite(number):
             raise FormulaError(f"{cell} has no value: the number is too large")
-        return found
+        return number
 
     def _evaluated(self, node: ast.expr) -> float:
         match node:
@@ -88,7 +88,7 @@ class FormulaSheet:
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 return _OPERATORS[type(op)](self._evaluated(left), self._evaluated(right))
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS and arguments:
-                return float(_FUNCTIONS[name]([value for each in arguments for value in self._values_of(each)]))
+                return float(_FUNCTIONS[name]([value for argument in arguments for value in self._values_of(argument)]))
         raise FormulaError("a formula has numbers, + - * / ( ), cells, and SUM, MIN, MAX, AVERAGE, COUNT of cells")
 
     def _values_of(self, argument: ast.expr) -> Iterator[float]:

@@ -89,7 +89,7 @@ class Rubric:
             "not_equal_label": self.not_equal,
             "mark": blake2b("\0".join((question, first, second)).encode("utf-8", "replace"), digest_size=6).hexdigest(),
         }
-        text = _FIELD.sub(lambda found: fields[found[1]] if found[1] else found[0][0], self.template)
+        text = _FIELD.sub(lambda field: fields[field[1]] if field[1] else field[0][0], self.template)
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, {"role": "user", "content": text}]
 
@@ -108,8 +108,8 @@ class Rubric:
             content = content[-1].get("text")
         if not isinstance(content, str):
             return None
-        found = [(content.find(label), -len(label), label) for label in (self.equal, self.not_equal)]
-        return min((each for each in found if each[0] >= 0), default=(0, 0, None))[2]
+        places = [(content.find(label), -len(label), label) for label in (self.equal, self.not_equal)]
+        return min((place for place in places if place[0] >= 0), default=(0, 0, None))[2]
 
 
 @dataclass(frozen=True)

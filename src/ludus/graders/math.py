@@ -2,8 +2,8 @@ r"""Whether a mathematical answer equals the expected answer, decided by `math-v
 
 The library finds the answer in a text (a box, "the answer is", the last number), reads LaTeX and plain expressions, and
 compares numbers, sets, intervals, matrices, equations and formulas. Answers too large to compute (`9^{9^{9}}`) are
-refused by their structure, and values are compared before formulas. An answer can still keep the library busy for ever,
-so it runs in the shared process pool with a limit of CPU time. CPU time is not wall-clock time: a busy machine does not
+refused by their structure, and values are compared before formulas. An answer can still hang the library, so it runs
+in the shared process pool with a limit of CPU time. CPU time is not wall-clock time: a busy machine does not
 change which answers are accepted. An answer that runs out of CPU time gets no verdict, neither right nor wrong.
 """
 
@@ -48,13 +48,13 @@ async def check_math(expected: str, text: str, *, seconds: float = 10.0, compat:
     from ludus.graders.math_child import compare
 
     try:
-        found = await in_process(compare, expected, text, compat, cpu_seconds=seconds, timeout=_wall(seconds))
+        comparison = await in_process(compare, expected, text, compat, cpu_seconds=seconds, timeout=_wall(seconds))
     except OutOfTime:
         cause = f"comparing the answer with the expected answer took more than {seconds:g} s of CPU time"
         return MathResult(None, failure=Failure("timeout", cause))
-    if found.equal is None:
-        return MathResult(None, failure=Failure("undecided", found.reason or ""))
-    return MathResult(found.equal, found.extracted, found.readable, found.reason)
+    if comparison.equal is None:
+        return MathResult(None, failure=Failure("undecided", comparison.reason or ""))
+    return MathResult(comparison.equal, comparison.extracted, comparison.readable, comparison.reason)
 
 
 async def is_readable(expected: str, *, seconds: float = 10.0) -> bool:

@@ -57,9 +57,9 @@ _DEEPEST_PRINTED = 24
 
 
 class MathComparison(NamedTuple):
-    """What a comparison found.
+    """The result of a comparison.
 
-    `equal` is None if it cannot tell. `reason` says why it cannot, or why an answer was refused.
+    `equal` is None if it cannot be decided. `reason` says why not, or why an answer was refused.
     """
 
     equal: bool | None
@@ -80,14 +80,14 @@ def compare(expected: str, text: str, compat: bool) -> MathComparison:
     if not golds or not predictions:
         return MathComparison(False, None, bool(golds))
     written_as_set = r"\{" in expected
-    found = [_compared(gold, each, compat, written_as_set) for gold in golds for each in predictions]
-    equal: bool | None = any(each.equal for each in found)
-    undecided = next((each for each in found if each.equal is None), None)
+    comparisons = [_compared(gold, prediction, compat, written_as_set) for gold in golds for prediction in predictions]
+    equal: bool | None = any(comparison.equal for comparison in comparisons)
+    undecided = next((comparison for comparison in comparisons if comparison.equal is None), None)
     if equal and not compat:
         equal = not ruled_out(undelimited(expected), text)
     elif undecided is not None and not equal:
         return undecided
-    reason = None if equal else next((each.reason for each in found if each.reason), None)
+    reason = None if equal else next((comparison.reason for comparison in comparisons if comparison.reason), None)
     return MathComparison(equal, _extracted(golds, predictions), True, reason)
 
 
@@ -139,10 +139,10 @@ def undelimited(expected: str) -> str:
 
 def rewritten(text: str) -> str:
     """The text with notation that the library misreads rewritten in a form that it reads."""
-    text = _GROUPED.sub(lambda found: _SEPARATOR.sub("", found[0]), text)
-    text = _SPACED_BOX.sub(lambda found: found[0].replace(" ", ""), text)
-    text = _ROOT.sub(lambda found: rf"\sqrt{{{found[1] or found[2] or found[3] or ''}}}", text)
-    text = _EXPONENT.sub(lambda found: f"^{{{found[0].translate(_LOWERED)}}}", text)
+    text = _GROUPED.sub(lambda match: _SEPARATOR.sub("", match[0]), text)
+    text = _SPACED_BOX.sub(lambda match: match[0].replace(" ", ""), text)
+    text = _ROOT.sub(lambda match: rf"\sqrt{{{match[1] or match[2] or match[3] or ''}}}", text)
+    text = _EXPONENT.sub(lambda match: f"^{{{match[0].translate(_LOWERED)}}}", text)
     return _DOTTED_BOX.sub(r"\1\2", text).replace(r"\varnothing", r"\emptyset")
 
 
@@ -209,8 +209,8 @@ def _rounded(gold: Any, prediction: Any) -> bool:
 
 
 def _false_equation(prediction: Any) -> bool:
-    equations = prediction.args if isinstance(prediction, And) else (prediction,)
-    return any(isinstance(each, Eq) and _numbers_differ(each.lhs, each.rhs, _EQUATION_TOLERANCE) for each in equations)
+    parts = prediction.args if isinstance(prediction, And) else (prediction,)
+    return any(isinstance(part, Eq) and _numbers_differ(part.lhs, part.rhs, _EQUATION_TOLERANCE) for part in parts)
 
 
 def _numbers_differ(left: Any, right: Any, tolerance: float) -> bool:
@@ -230,7 +230,7 @@ def _extracted(golds: list[Any], predictions: list[Any]) -> str | None:
     """
     try:
         gold_texts = {str(gold).strip() for gold in golds if levels(gold) <= _DEEPEST_PRINTED}
-        texts = [str(each) for each in predictions if levels(each) <= _DEEPEST_PRINTED]
+        texts = [str(prediction) for prediction in predictions if levels(prediction) <= _DEEPEST_PRINTED]
     except ValueError:  # Python refuses to print integers of more than 4300 digits
         return None
     return next((text for text in texts if text.strip() in gold_texts), texts[0] if texts else None)

@@ -69,7 +69,7 @@ def levels(expression: Any) -> int:
     known: dict[Any, int] = {}
     deepest = 0
     for part in () if isinstance(expression, str) else postorder_traversal(expression):
-        level = 1 + max((known.get(each, 0) for each in getattr(part, "args", ())), default=0)
+        level = 1 + max((known.get(argument, 0) for argument in getattr(part, "args", ())), default=0)
         deepest = max(deepest, level)
         if getattr(part, "__hash__", None) is not None:  # a matrix has none
             known[part] = level
@@ -100,8 +100,8 @@ def _parts(text: str) -> int:
 
 def _depth(text: str) -> int:
     depth = deepest = 0
-    for found in _BRACKET.finditer(text):
-        depth = depth + 1 if found[0] in "([{" else max(0, depth - 1)
+    for bracket in _BRACKET.finditer(text):
+        depth = depth + 1 if bracket[0] in "([{" else max(0, depth - 1)
         deepest = max(deepest, depth)
     return deepest
 
@@ -114,7 +114,7 @@ def _sizes(expression: Any) -> Iterator[tuple[Any, float]]:
     for part in postorder_traversal(expression):
         if getattr(part, "__hash__", None) is None:  # a matrix or a list, whose elements were seen
             continue
-        known[part] = size = _size(part, [known.get(each, 1.0) for each in getattr(part, "args", ())])
+        known[part] = size = _size(part, [known.get(argument, 1.0) for argument in getattr(part, "args", ())])
         yield part, size
 
 
@@ -143,7 +143,7 @@ def _size(part: Any, sizes: list[float]) -> float:
         chosen = _magnitude(part.args[1], sizes[1]) * max(1.0, sizes[0])
         return max(sizes[0], min(_magnitude(part.args[0], sizes[0]), chosen))
     if isinstance(part, Product):
-        return sizes[0] * max(1.0, *(_magnitude(each[-1], bits(each[-1])) for each in part.limits))
+        return sizes[0] * max(1.0, *(_magnitude(limit[-1], bits(limit[-1])) for limit in part.limits))
     if isinstance(part, Sum):
         return sum(sizes)
     return max(sizes)

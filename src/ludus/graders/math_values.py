@@ -111,30 +111,30 @@ def _right_sides(gold: Any, prediction: Any) -> tuple[Any, Any]:
     if is_assignment_relation(gold) and not is_equation(prediction):
         return take_last_relation(gold).rhs, prediction
     if is_assignment_relation(gold) and is_assignment_relation(prediction):
-        firsts = [take_first_relation(each).lhs for each in (gold, prediction)]
+        firsts = [take_first_relation(equation).lhs for equation in (gold, prediction)]
         if firsts[0] == firsts[1]:
             return take_last_relation(gold).rhs, take_last_relation(prediction).rhs
     return gold, prediction
 
 
-def _elements(found: Any) -> list[Any]:
-    return list(found._unsorted_args if isinstance(found, Elements) else found.args)
+def _elements(elements: Any) -> list[Any]:
+    return list(elements._unsorted_args if isinstance(elements, Elements) else elements.args)
 
 
 def _same_lists(golds: Any, predictions: Any) -> bool | None:
     if len(golds) != len(predictions):
         return None
-    found = [same_values(*pair) for pair in zip(golds, predictions, strict=True)]
-    return None if None in found else all(found)
+    results = [same_values(*pair) for pair in zip(golds, predictions, strict=True)]
+    return None if None in results else all(results)
 
 
 def _same_sets(golds: list[Any], predictions: list[Any]) -> bool | None:
     """Whether each element of one set has its own equal element in the other."""
     left = list(predictions)
     for gold in golds:
-        found = [same_values(gold, each) for each in left]
-        if True in found:
-            del left[found.index(True)]
+        results = [same_values(gold, prediction) for prediction in left]
+        if True in results:
+            del left[results.index(True)]
         else:
             return None
     return True if not left else None
@@ -168,9 +168,9 @@ def _fraction(expression: Expr) -> Any:
         if part.is_Rational:
             known[part] = part
         elif part.is_Add:
-            known[part] = sum((known[each] for each in part.args), S.Zero)
+            known[part] = sum((known[argument] for argument in part.args), S.Zero)
         elif part.is_Mul:
-            known[part] = math.prod((known[each] for each in part.args), start=S.One)
+            known[part] = math.prod((known[argument] for argument in part.args), start=S.One)
         elif part.is_Pow and part.exp.is_Integer and known[part.base] != 0:
             known[part] = known[part.base] ** part.exp
         else:
@@ -181,21 +181,21 @@ def _fraction(expression: Expr) -> Any:
 def _vanishes(difference: Expr, symbols: list[Symbol], imaginary: bool = False) -> bool | None:
     """Whether an expression is zero at all points (True), at none (False), or neither (None)."""
     names = list(dict.fromkeys(symbol.name for symbol in symbols))
-    found = set()
+    zeros = set()
     for point in _POINTS if symbols else _POINTS[:1]:
         values = {name: point * Rational(31 + 12 * index, 31) for index, name in enumerate(names)}
         if imaginary:
             values["i"] = I
-        found.add(_is_zero(difference, {symbol: values[symbol.name] for symbol in symbols}))
-    return found.pop() if len(found) == 1 else None
+        zeros.add(_is_zero(difference, {symbol: values[symbol.name] for symbol in symbols}))
+    return zeros.pop() if len(zeros) == 1 else None
 
 
 def _is_zero(expression: Expr, values: dict[Symbol, Any]) -> bool | None:
-    """Whether an expression is zero, or None if it has no value, or none that can be told from zero."""
-    found = _cancels(expression, values, _MOST_DIGITS)
-    if found and any(_is_extreme(part, values) for part in expression.atoms(Add)):
+    """Whether an expression is zero; None if it has no value, or one too close to zero to decide."""
+    is_zero = _cancels(expression, values, _MOST_DIGITS)
+    if is_zero and any(_is_extreme(part, values) for part in expression.atoms(Add)):
         return None if _cancels(expression, values, _DIGITS_OF_EXTREMES) else False
-    return found
+    return is_zero
 
 
 def _cancels(expression: Expr, values: dict[Symbol, Any], digits: int) -> bool | None:

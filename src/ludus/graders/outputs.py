@@ -14,41 +14,41 @@ from typing import Any
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 
-#: Two numbers of which one is a float are equal if they differ by at most ABSOLUTE + RELATIVE * |expected|.
+#: If one of two numbers is a float, they are equal if they differ by at most ABSOLUTE + RELATIVE * |expected|.
 ABSOLUTE, RELATIVE = 1e-8, 1e-5
 
 
-def same_output(expected: str, given: str) -> bool:
+def same_output(expected: str, actual: str) -> bool:
     """Whether two printed outputs are equal, line by line, without white space around the lines.
 
     Two lines of numbers are equal if the numbers are, exactly: `1.0  2` is `1 2`, and 0.3 is not 0.30000000000000004.
     """
-    wanted, found = expected.strip().split("\n"), given.strip().split("\n")
-    return len(wanted) == len(found) and all(map(_same_line, wanted, found))
+    expected_lines, actual_lines = expected.strip().split("\n"), actual.strip().split("\n")
+    return len(expected_lines) == len(actual_lines) and all(map(_same_line, expected_lines, actual_lines))
 
 
-def first_difference(expected: str, given: str) -> str:
+def first_difference(expected: str, actual: str) -> str:
     """Where two outputs differ first, in a few words."""
-    wanted, found = expected.strip().split("\n"), given.strip().split("\n")
-    for number, (line, other) in enumerate(zip(wanted, found, strict=False), start=1):
+    expected_lines, actual_lines = expected.strip().split("\n"), actual.strip().split("\n")
+    for number, (line, other) in enumerate(zip(expected_lines, actual_lines, strict=False), start=1):
         if not _same_line(line, other):
             return f"line {number}: expected {shortened(line.strip())}, got {shortened(other.strip())}"
-    return f"expected {len(wanted)} lines, got {len(found)}"
+    return f"expected {len(expected_lines)} lines, got {len(actual_lines)}"
 
 
-def same_value(expected: Any, given: Any) -> bool:
-    """Whether two JSON values are equal. Of two numbers, one of them a float, a small difference is allowed.
+def same_value(expected: Any, actual: Any) -> bool:
+    """Whether two JSON values are equal. A float may differ a little from the other number.
 
     Infinity equals only itself: every difference is within a tolerance that is infinite too.
     """
-    if _is_number(expected) and _is_number(given) and (isinstance(expected, float) or isinstance(given, float)):
+    if _is_number(expected) and _is_number(actual) and (isinstance(expected, float) or isinstance(actual, float)):
         try:
             allowed = ABSOLUTE + RELATIVE * abs(expected) if math.isfinite(expected) else -1.0
-            return bool(expected == given or abs(expected - given) <= allowed)
+            return bool(expected == actual or abs(expected - actual) <= allowed)
         except OverflowError:  # an integer that no float can hold
             return False
     try:
-        return bool(expected == given) or json.dumps(expected) == json.dumps(given)
+        return bool(expected == actual) or json.dumps(expected) == json.dumps(actual)
     except (RecursionError, ValueError):
         return False
 
@@ -58,19 +58,19 @@ def shortened(text: str, most: int = 300) -> str:
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
 
 
-def _same_line(expected: str, given: str) -> bool:
-    expected, given = expected.strip(), given.strip()
-    if expected == given:
+def _same_line(expected: str, actual: str) -> bool:
+    expected, actual = expected.strip(), actual.strip()
+    if expected == actual:
         return True
-    wanted, found = expected.split(), given.split()
-    return len(wanted) == len(found) and all(map(_same_number, wanted, found))
+    expected_words, actual_words = expected.split(), actual.split()
+    return len(expected_words) == len(actual_words) and all(map(_same_number, expected_words, actual_words))
 
 
-def _same_number(expected: str, given: str) -> bool:
-    if not (_NUMBER.fullmatch(expected) and _NUMBER.fullmatch(given)):
+def _same_number(expected: str, actual: str) -> bool:
+    if not (_NUMBER.fullmatch(expected) and _NUMBER.fullmatch(actual)):
         return False
     try:
-        return Decimal(expected) == Decimal(given)
+        return Decimal(expected) == Decimal(actual)
     except InvalidOperation:
         return False
 

@@ -2,8 +2,8 @@
 
 Python's `re` backtracks and holds the GIL. A row's pattern can search a model's text for hours, and no thread, deadline
 or cancel ends the search: the whole process hangs. So these searches run in child processes with a limit of CPU time.
-A search costs a fraction of a millisecond more, and starting a child costs about 30 ms once. Do not use this for
-patterns of your own that take linear time.
+Do not use this for patterns of your own that take
+linear time.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Patterns:
         Raises `PatternError` for an invalid pattern, and a `Failure` of kind `timeout` when the CPU time is spent.
         """
         try:
-            found = await self._pool.run(last_match, pattern, int(flags), text, cpu_seconds=self.seconds)
+            spans = await self._pool.run(last_match, pattern, int(flags), text, cpu_seconds=self.seconds)
         except OutOfTime:
             cause = f"the search for the pattern {pattern!r:.100} was stopped after {self.seconds:g} s of CPU time"
             raise Failure("timeout", cause) from None
-        if isinstance(found, str):
-            raise PatternError(f"{pattern!r:.100}: {found}")
-        return found
+        if isinstance(spans, str):
+            raise PatternError(f"{pattern!r:.100}: {spans}")
+        return spans
 
     async def __aenter__(self) -> Self:
         return self

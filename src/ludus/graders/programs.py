@@ -59,8 +59,8 @@ _PROGRAM = f"""def _run():
 _run()
 """
 
-#: Names that a solution may use without importing them, as where such tasks come from. They stand behind the built-in
-#: names, so that a function which the solution does not define is never found among them.
+#: A solution may use the names of these modules without an import, as on the sites such tasks come from. They are added
+#: to the built-ins, so that none of them passes for the function that the solution must define.
 _FUNCTION = f"""def _run():
 {_LIMITS}
     import builtins, json
@@ -212,19 +212,19 @@ async def require(sandbox: Sandbox, kind: type[Submission]) -> None:
 def returned(result: ExecResult) -> dict[str, Any]:
     """What a `PythonFunction` returned: `{"value": ...}`, or `{"not_json": text}` if it is no JSON value.
 
-    A program can write here what it likes. That is as good as returning it: it does not know what is expected.
+    A program may write anything here. It gains nothing: it does not know the expected value.
     """
     try:
-        found = json.loads(result.stdout)
-        if isinstance(found, dict) and ("value" in found or "not_json" in found):
-            return found
+        value = json.loads(result.stdout)
+        if isinstance(value, dict) and ("value" in value or "not_json" in value):
+            return value
     except (ValueError, RecursionError):
         pass
     return {"not_json": result.text[:300]}
 
 
 def _limited(cpu: int, command: str) -> list[str]:
-    """A command with limits that it cannot raise. The signal of the soft limit can be caught, that of the hard not."""
+    """A command with limits that it cannot raise. It can catch the signal of the soft limit, not of the hard limit."""
     stack = "ulimit -S -s unlimited 2>/dev/null || ulimit -S -s $(ulimit -H -s)"
     return ["sh", "-c", f"{stack}; ulimit -S -t {cpu}; ulimit -H -t {cpu + 1}; exec {command}"]
 

@@ -150,13 +150,13 @@ def _beginning(value: Any, room: int = 600) -> Any:
     """The beginning of a schema, about `room` characters long. Printing a whole schema is slower than validating."""
     if not isinstance(value, dict):
         return value
-    kept = {}
+    shown = {}
     for key, part in value.items():
-        kept[key] = _beginning(part, room)
-        room -= len(repr(key)) + len(repr(kept[key]))
+        shown[key] = _beginning(part, room)
+        room -= len(repr(key)) + len(repr(shown[key]))
         if room < 0:
             break
-    return kept
+    return shown
 
 
 def _discriminated(keyword: str) -> Callable[..., Iterator[ValidationError]]:
@@ -203,7 +203,7 @@ _COSTLY_KEYWORDS = frozenset(
     | {"dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties"}
 )
 
-# Checking a schema against the metaschema takes milliseconds. `_well_formed` is a fast check for common schemas.
+# `_well_formed` is a fast check for common schemas: the metaschema takes milliseconds.
 
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 

@@ -67,19 +67,19 @@ def unit_of(answer: str) -> str | None:
         return "dollar"
     text = answer.replace(r"^\circ", " deg").replace(r"^{\circ}", " deg")
     text = _BEFORE_POWER.sub("^", _MARKUP.sub(" ", text)).strip()
-    found = _TAIL.search(f" {text}" if text[:1].isdigit() else text)
-    if found is None:
+    match = _TAIL.search(f" {text}" if text[:1].isdigit() else text)
+    if match is None:
         return None
-    tail = " ".join(found[1].lower().split()).rstrip(".")
+    tail = " ".join(match[1].lower().split()).rstrip(".")
     parts = [_part(part.strip()) for part in re.split(r"/| per ", _RATES.get(tail, tail))]
     return "/".join(part for part in parts if part is not None) if None not in parts else None
 
 
 def _part(text: str) -> str | None:
-    found = _PART.fullmatch(text)
-    if found is None:
+    match = _PART.fullmatch(text)
+    if match is None:
         return None
-    name = found[2]
+    name = match[2]
     unit = _KNOWN.get(name) or _KNOWN.get(name.removesuffix("s"))
-    power = _POWERS.get(found[1] or "", "") or found[3]
+    power = _POWERS.get(match[1] or "", "") or match[3]
     return f"{unit}{power}" if unit else None

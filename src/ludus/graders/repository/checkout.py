@@ -27,7 +27,7 @@ class SetUp:
     env: Mapping[str, str] = field(default_factory=dict)
 
     async def run(self, sandbox: Sandbox) -> None:
-        """Run the script. If it fails, the row is to blame, and nothing can be judged."""
+        """Run the script. Raises `bad_row` if it fails."""
         if not self.script:
             return
         if self.hosts:

@@ -1,7 +1,7 @@
 """The verdict on a change of a repository, made from reports of its tests.
 
 The change is applied to a clean checkout in a fresh sandbox, which the model has never touched. Files that decide how
-tests run are those of the checkout (`is_protected`), and the hidden tests are written last. Without a report, a test
+tests run come from the checkout (`is_protected`), and the hidden tests are written last. Without a report, a test
 has not passed: a program that ends early, hangs, skips or prints anything it likes earns nothing.
 """
 
@@ -24,7 +24,7 @@ from ludus.graders.repository.trees import Tree, with_change, write_tree
 from ludus.runtime.threads import in_thread
 from ludus.sandbox.protocol import ExecResult, Program, SandboxError, SandboxProvider, SandboxSpec
 
-#: What a sandbox in which tests run is made of. pytest is imported before anything of the repository.
+#: The sandbox that tests run in. pytest is imported before any file of the repository.
 TEST_SPEC = SandboxSpec(packages=("pytest",), preload=("pytest", "unittest.mock", "doctest"))
 
 
@@ -104,8 +104,8 @@ async def grade_change(
     return Grade.of(tests, await judge(_not_passed, listed, reports, hidden, ended))
 
 
-async def _here(call: Callable[..., Any], *given: Any) -> Any:
-    return call(*given)
+async def _here(call: Callable[..., Any], *arguments: Any) -> Any:
+    return call(*arguments)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _not_passed(
 
 def _reports(ended: ExecResult, secret: str) -> list[dict[str, Any]]:
     """The reports that carry the secret. Everything else in the channel is ignored."""
-    found = []
+    reports = []
     for line in ended.stdout.split(b"\n"):
         if line.startswith(f"{secret} ".encode()):
             try:
@@ -188,8 +188,8 @@ def _reports(ended: ExecResult, secret: str) -> list[dict[str, Any]]:
             except (ValueError, RecursionError):
                 continue
             if isinstance(report, dict):
-                found.append(report)
-    return found
+                reports.append(report)
+    return reports
 
 
 @cache

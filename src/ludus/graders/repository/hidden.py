@@ -7,7 +7,7 @@ file or a frame, return 41, or return an object that equals everything. Therefor
 Taken out are literals that an assertion compares with (`==`, `!=`, `<`, `in`, `is` and the others, also
 `pytest.approx`), and the exceptions of `pytest.raises`. Other assertions stay as they are and are decided inside.
 
-An assertion that a right program may pass by (in a branch, in a loop, after a `return`) need not be reached. All others
+An assertion that a right program may skip (in a branch, in a loop, after a `return`) need not be reached. All others
 must be.
 """
 
@@ -91,7 +91,7 @@ def _first_statement(tree: ast.Module) -> int:
 
 
 def _is_met(expectation: Expectation, value: Any) -> bool:
-    """Whether a reported value fits. One of another type than the expected raises, and does not fit."""
+    """Whether a reported value fits. A comparison that raises, such as one of two types, does not fit."""
     try:
         return bool(expectation.holds(value))
     except Exception:
@@ -108,15 +108,6 @@ class _Rewriter(ast.NodeTransformer):
         self._always = True
         self._first_return = math.inf
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return self._inside(node)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return self._inside(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return self._inside(node)
-
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         match node.test:
             case ast.Compare(left=left, ops=[sign], comparators=[right]) if self._test is not None:
@@ -131,29 +122,8 @@ class _Rewriter(ast.NodeTransformer):
             return self._checked(node, right, partial(expected.compared, _swapped(compare)), contains)
         return node
 
-    def visit_If(self, node: ast.If) -> ast.AST:
-        return self._sometimes(node)
-
     def visit_For(self, node: ast.For) -> ast.AST:
         return self.generic_visit(node) if _runs_to_its_end(node) else self._sometimes(node)
-
-    def visit_AsyncFor(self, node: ast.AsyncFor) -> ast.AST:
-        return self._sometimes(node)
-
-    def visit_While(self, node: ast.While) -> ast.AST:
-        return self._sometimes(node)
-
-    def visit_Try(self, node: ast.Try) -> ast.AST:
-        return self._sometimes(node)
-
-    def visit_TryStar(self, node: ast.TryStar) -> ast.AST:
-        return self._sometimes(node)
-
-    def visit_Match(self, node: ast.Match) -> ast.AST:
-        return self._sometimes(node)
-
-    def visit_AsyncWith(self, node: ast.AsyncWith) -> ast.AST:
-        return self._sometimes(node)
 
     def visit_With(self, node: ast.With) -> ast.AST:
         swallows = any(_may_swallow(item.context_expr) for item in node.items)
@@ -169,7 +139,7 @@ class _Rewriter(ast.NodeTransformer):
         return self._sometimes(node) if swallows else self.generic_visit(node)
 
     def _sometimes(self, node: Any) -> ast.AST:
-        """Visit what a right program may pass by."""
+        """Visit code that a right program may skip."""
         before, self._always = self._always, False
         self.generic_visit(node)
         self._always = before
@@ -178,13 +148,16 @@ class _Rewriter(ast.NodeTransformer):
     def _inside(self, node: Any) -> ast.AST:
         before = self._always, self._first_return
         self._always = True
-        returns = (each.lineno for each in ast.walk(node) if isinstance(each, ast.Return))
+        returns = (inner.lineno for inner in ast.walk(node) if isinstance(inner, ast.Return))
         self._first_return = min(returns, default=math.inf)
         self._names.append(node.name)
         self.generic_visit(node)
         self._names.pop()
         self._always, self._first_return = before
         return node  # type: ignore[no-any-return]
+
+    visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _inside
+    visit_If = visit_AsyncFor = visit_While = visit_Try = visit_TryStar = visit_Match = visit_AsyncWith = _sometimes
 
     @property
     def _test(self) -> str | None:
@@ -205,7 +178,7 @@ class _Rewriter(ast.NodeTransformer):
 
 def _runs_to_its_end(node: ast.For) -> bool:
     """Whether a loop runs its body at least once, and nothing leaves it early."""
-    if any(isinstance(each, (ast.Break, ast.Continue)) for each in ast.walk(node)):
+    if any(isinstance(inner, (ast.Break, ast.Continue)) for inner in ast.walk(node)):
         return False
     match node.iter:
         case ast.List(elts=[_, *_]) | ast.Tuple(elts=[_, *_]):
@@ -284,8 +257,8 @@ def _class_names(node: ast.expr) -> set[str]:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return {name}
         case ast.Tuple(elts=parts):
-            found = [_class_names(part) for part in parts]
-            return set().union(*found) if all(found) else set()
+            names = [_class_names(part) for part in parts]
+            return set().union(*names) if all(names) else set()
     return set()
 
 

@@ -31,7 +31,7 @@ _LOG = re.compile(r"(.+?)(?: \.\.\.)? (ok|OK|FAIL|ERROR|F|E|s|skipped\b.*)")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}|HEAD")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,254}")
 
-#: A plugin of pytest that also old versions take. Its file is gone when the first test is imported.
+#: A plugin for pytest, old versions too. It removes its own file before the first test is imported.
 _PLUGIN = """
 import os
 _secret, _out = "{secret}", os.dup(1)
@@ -50,8 +50,8 @@ def pytest_runtest_logreport(report):
 
 def image_name(row: Mapping[str, Any]) -> str | None:
     """The image of a row: the one that it names, or the one that SWE-bench or SWE-Gym built for its instance."""
-    if given := row.get("image_name") or row.get("image"):
-        return str(given)
+    if named := row.get("image_name") or row.get("image"):
+        return str(named)
     instance, subset = str(row.get("instance_id") or ""), str(row.get("subset") or "")
     if "__" not in instance:
         return None
@@ -61,7 +61,7 @@ def image_name(row: Mapping[str, Any]) -> str | None:
 
 
 def checked_name(image: str, provider: str) -> str:
-    """The image that a row names. Raises `bad_row` where the provider takes none, and for a path: that could be any
+    """The image that a row names. Raises `bad_row` if the provider takes no images, and for a path, which could be any
     folder of this machine."""
     if provider in ("bubblewrap", "process"):
         hint = "leave resources.sandbox.provider out, or set it to oci"
@@ -95,26 +95,26 @@ def shell(command: str) -> list[str]:
 
 
 async def made_patch(sandbox: Sandbox, base_commit: str) -> str | None:
-    """The diff from the base commit to the working tree, with new files; None if a program made that impossible, for
-    example by removing the repository."""
+    """The diff from the base commit to the working tree, with new files; None if git fails, for example because a
+    program removed the repository."""
     script = (
         f"git add -A && git -c core.fileMode=false diff --cached --no-color --no-ext-diff {base_commit} > /tmp/.diff"
     )
     ended = await sandbox.exec(shell(script), cwd=FOLDER, timeout=120)
-    made = await sandbox.read_if_there("/tmp/.diff", MOST_BYTES) if ended.ok else None
-    return None if made is None else made.decode(errors="surrogateescape")
+    diff = await sandbox.read_if_there("/tmp/.diff", MOST_BYTES) if ended.ok else None
+    return None if diff is None else diff.decode(errors="surrogateescape")
 
 
 def without_protected(patch: str) -> str:
     """A diff without its changes of tests, settings of test tools and Python's start-up files."""
     starts = [match.start() for match in _FILE.finditer(patch)]
-    kept = []
+    sections = []
     for start, end in zip(starts, [*starts[1:], len(patch)], strict=False):
         section = patch[start:end]
         match = _FILE.match(section)
         if match is not None and not is_protected(match[1].strip('"')) and not is_protected(match[2].strip('"')):
-            kept.append(section)
-    return "".join(kept)
+            sections.append(section)
+    return "".join(sections)
 
 
 async def grade_patch(
@@ -150,8 +150,7 @@ async def grade_patch(
 
 
 async def _require_pytest(provider: SandboxProvider, spec: SandboxSpec) -> None:
-    """Raise a failure if the clean image cannot run pytest at all: then it is not the change that kept tests from
-    running."""
+    """Raise a failure if even the clean image cannot run pytest: then the change is not to blame."""
     async with await provider.open(spec) as clean:
         ended = await clean.exec(shell("python -m pytest --version"), cwd=FOLDER, timeout=120)
     if not ended.ok:

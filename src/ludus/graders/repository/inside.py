@@ -76,11 +76,11 @@ class Reporter:
         self.channel.send(test=nodeid, passed=passed, outcomes=self.outcomes)
 
     def check(self, number: int, value: Any, contains: bool = False) -> None:
-        """Report a value that the host compares with the expected one, or in which it looks for that one."""
-        given = plain(value)
-        if contains and "other" in given:
-            given = plain(list(itertools.islice(value, MOST_PARTS)))
-        self.channel.send(check=number, test=self.test, value=given)
+        """Report a value. The host compares it with the expected value, or looks for that value in it."""
+        reported = plain(value)
+        if contains and "other" in reported:
+            reported = plain(list(itertools.islice(value, MOST_PARTS)))
+        self.channel.send(check=number, test=self.test, value=reported)
 
     def raises(self, number: int) -> Raises:
         """Report what a block raises."""
@@ -111,8 +111,8 @@ class Raises:
 
 def class_names(kind: type) -> list[str]:
     """Every name of a class and of those above it, also those that modules give it: `IOError` is `OSError`."""
-    above = {id(each) for each in kind.__mro__[:-1]}
-    names = {each.__name__ for each in kind.__mro__}
+    above = {id(base) for base in kind.__mro__[:-1]}
+    names = {base.__name__ for base in kind.__mro__}
     for module in list(sys.modules.values()):
         names.update(key for key, value in list(getattr(module, "__dict__", {}).items()) if id(value) in above)
     return sorted(name for name in names if isinstance(name, str))
@@ -162,19 +162,19 @@ def plain_number(value: Any) -> Any:
 
 def fingerprint() -> dict[str, Any]:
     """The functions of the test tools, by name."""
-    found: dict[str, Any] = {}
+    functions: dict[str, Any] = {}
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] in FRAMEWORK:
-            found[name] = module
+            functions[name] = module
             for key, value in list(vars(module).items()):
-                found[f"{name}.{key}"] = code_of(value)
+                functions[f"{name}.{key}"] = code_of(value)
                 if isinstance(value, type) and value.__module__ == name:
-                    found.update({f"{name}.{key}.{part}": code_of(each) for part, each in vars(value).items()})
-    return {key: value for key, value in found.items() if value is not None}
+                    functions.update({f"{name}.{key}.{part}": code_of(method) for part, method in vars(value).items()})
+    return {key: value for key, value in functions.items() if value is not None}
 
 
 def code_of(value: Any) -> Any:
-    """What changes if somebody replaces a function."""
+    """The part of a value that differs once somebody replaces the function."""
     if isinstance(value, types.FunctionType):
         return value.__code__
     return value if isinstance(value, (type, types.BuiltinFunctionType)) else None

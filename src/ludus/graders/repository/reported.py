@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-#: Tests that report deeper values are told so inside, see `inside.py`.
+#: `inside.py` reports deeper values as `other`.
 _DEEPEST = 16
 
 
@@ -42,8 +42,8 @@ class ReportedSet:
         return all(part in other for part in self.parts)
 
     def __ge__(self, other: Set[Any]) -> bool:
-        found = [part for part in self.parts if part in other]
-        return len(found) >= len(other) and len(set(found)) == len(other)  # equal to values of ours, so a set is safe
+        shared = [part for part in self.parts if part in other]
+        return len(shared) >= len(other) and len(set(shared)) == len(other)  # equal to values of ours, so a set is safe
 
     def __lt__(self, other: Set[Any]) -> bool:
         return self <= other and not self >= other
@@ -61,7 +61,7 @@ class ReportedDict:
         self.pairs = pairs
 
     def __contains__(self, key: object) -> bool:
-        return any(key == each for each, _ in self.pairs)
+        return any(key == reported for reported, _ in self.pairs)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping):
@@ -73,15 +73,15 @@ class ReportedDict:
         """The reported values under our own keys, or None if the keys differ."""
         if len(self.pairs) != len(expected) or not all(key in expected for key, _ in self.pairs):
             return None
-        found = dict(self.pairs)  # each key equals one of ours, so a dictionary is safe
-        return found if len(found) == len(expected) else None
+        values = dict(self.pairs)  # each key equals one of ours, so a dictionary is safe
+        return values if len(values) == len(expected) else None
 
 
-def value_of(given: Any, depth: int = 0) -> Any:
+def value_of(report: Any, depth: int = 0) -> Any:
     """The plain value of a report."""
-    if depth > _DEEPEST or not isinstance(given, dict) or len(given) != 1:
+    if depth > _DEEPEST or not isinstance(report, dict) or len(report) != 1:
         return Other()
-    ((kind, content),) = given.items()
+    ((kind, content),) = report.items()
     if kind == "value":
         return content if content is None or isinstance(content, (bool, int, str)) else Other()
     if isinstance(content, list):

@@ -32,7 +32,7 @@ TestNames = Annotated[list[str], BeforeValidator(_listed)]
 
 _DIFF = re.compile(r"^(\+\+\+ |diff --git )", re.MULTILINE)
 _DEFINED = re.compile(r"\bdef\s+(test\w*)")
-#: What makes tests whose names no text has.
+#: Code that generates names of tests at run time.
 _MAKES_NAMES = re.compile(r"\b(globals|locals|vars|setattr|exec|type)\s*\(|\bimport\s+\*|__dict__|\bmetaclass\b")
 
 
@@ -69,18 +69,18 @@ def hidden_tests(
 
 
 def check_tests(test_patch: str, fail: list[str]) -> None:
-    """Raise `bad_row` for a text that is no diff, and where no test could tell a change from none."""
+    """Raise `bad_row` for a text that is no diff, or if no test distinguishes the patch from an empty one."""
     if not fail:
-        raise Failure("bad_row", "FAIL_TO_PASS is empty: no change could be told from none")
+        raise Failure("bad_row", "FAIL_TO_PASS is empty: no test distinguishes the patch from an empty one")
     if test_patch.strip() and not _DIFF.search(test_patch):
         raise Failure("bad_row", f"test_patch is no diff: {test_patch.strip()!r:.80}")
 
 
 def _check_names(field: str, names: list[str], tree: Tree, set_up: bool) -> None:
-    """Raise `bad_row` for a test that is in no file: one that is missing keeps all others from passing."""
+    """Raise `bad_row` for a test that no file has: no change could make it pass."""
     for name in names:
-        path, found, inside = name.partition("::")
-        if not found or not inside:
+        path, separator, inside = name.partition("::")
+        if not separator or not inside:
             raise Failure("bad_row", f"{field} names {name!r:.120}, which is not of the form FILE::TEST")
         if path not in tree and not set_up:
             raise Failure("bad_row", f"{field} names {name:.120}, but neither files nor test_patch has {path:.120}")

@@ -96,10 +96,10 @@ def tree_of(archive: bytes, folder: str) -> Tree:
 
 def with_change(base: Mapping[str, bytes], changed: Mapping[str, bytes]) -> Tree:
     """A clean checkout with a model's change: protected files stay as they were, and none is added."""
-    kept = {path: data for path, data in base.items() if is_protected(path)}
-    taken = {str(parent) for path in kept for parent in PurePosixPath(path).parents}  # where no file can be
+    protected = {path: data for path, data in base.items() if is_protected(path)}
+    taken = {str(parent) for path in protected for parent in PurePosixPath(path).parents}  # where no file can be
     mine = {path: data for path, data in changed.items() if not is_protected(path) and path not in taken}
-    return {**mine, **kept}
+    return {**mine, **protected}
 
 
 def _archive(tree: Mapping[str, bytes], folder: str) -> bytes:
@@ -108,9 +108,9 @@ def _archive(tree: Mapping[str, bytes], folder: str) -> bytes:
     inner = {str(parent) for path in tree for parent in PurePosixPath(path).parents if parent.name}
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for place in (folder, *(f"{folder}/{path}" for path in sorted(inner))):
-            made = tarfile.TarInfo(place)
-            made.type, made.mode = tarfile.DIRTYPE, 0o755
-            archive.addfile(made)
+            entry = tarfile.TarInfo(place)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
         for path, data in tree.items():
             entry = tarfile.TarInfo(f"{folder}/{path}")
             entry.size, entry.mode = len(data), 0o644
