@@ -53,7 +53,7 @@ def test_drift_fails_the_branches_of_its_record_and_no_others(tmp_path, monkeypa
     error = failed[0].error
     assert error is not None
     assert (error.stage, error.kind) == ("tool", "drift")
-    assert error.cause == "add led to '2' then, and leads to '7' now"
+    assert error.cause == "add returned '2' then, and returns '7' now"
     assert failed[0].to_row()["parent"] == failed[0].job.task_id.removesuffix(".t1")
 
 

@@ -119,7 +119,7 @@ def peeked(told: str) -> dict[str, Any]:
 
 
 def test_a_session_that_was_drawn_elsewhere_is_not_scored_with_another_draw(tmp_path: Path) -> None:
-    assert is_drift(scored(tmp_path, peeked("123"), Secret), "peek led to '123' then, and leads to ")
+    assert is_drift(scored(tmp_path, peeked("123"), Secret), "peek returned '123' then, and returns ")
     unshown = {"responses_create_params": {"input": "What is it?"}, "response": "It is 3."}
     assert is_drift(scored(tmp_path, unshown, Secret), "the record does not have the seed")
 

@@ -5,9 +5,9 @@ and a key that is valid for this rollout only. It reads the prompt from stdin, a
 It may call the task's tools at `LUDUS_TOOLS_URL/NAME`. The trajectory and its tokens are rebuilt from the program's
 model calls; what the program prints is ignored.
 
-The operator chooses the program, and it runs as the operator's user. Of our environment variables it gets only `PATH`,
-the locale, the time zone and those that `pass_env` names. It works in a folder that is deleted afterwards. It is killed
-at the end of the rollout, with its children, unless they leave its process group.
+The operator chooses the program, and it runs as the operator's user. It inherits `PATH`, the locale, the time zone and
+the environment variables that `pass_env` names. It works in a folder that is deleted afterwards. It is killed at the
+end of the rollout, with its children, unless they leave its process group.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from ludus.dialects.token_capture import tokens_from_items
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.http.app import App
-from ludus.http.guard import OPEN_PATHS
+from ludus.http.guard import OPEN_PATHS, token_of
 from ludus.http.listening import Listening, bind
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, models_reply, responses_reply
@@ -101,14 +101,14 @@ class ProgramCalls:
         calls = self._calls
         calls[key] = call
         calls.move_to_end(key)
-        old = [each for each, one in calls.items() if one.answer.done() and not one.waiting and not one.lost]
-        for each in old[: max(0, len(calls) - REMEMBERED)]:
-            del calls[each]
+        old = [key for key, call in calls.items() if call.answer.done() and not call.waiting and not call.lost]
+        for key in old[: max(0, len(calls) - REMEMBERED)]:
+            del calls[key]
 
     async def _call_model(self, body: Body) -> Body:
         episode, job = self._episode, self._episode.job
-        given = body.get("input")
-        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        content = body.get("input")
+        items = [{"role": "user", "content": content}] if isinstance(content, str) else content
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise Refusal.field(["input"], "value_error", "input must be a string or a list of items")
         items, _ = tokens_from_items(items)
@@ -205,9 +205,7 @@ class Proxy(App):
         return Reply(output.encode())
 
     def _program(self, incoming: Incoming) -> ProgramCalls:
-        given = incoming.header(b"authorization") or ""
-        key = given[7:] if given[:7].lower() == "bearer " else incoming.header(b"x-api-key") or ""
-        program = self._programs.get(key)  # a lookup by hash: its time reveals nothing about valid keys
+        program = self._programs.get(token_of(incoming))  # a lookup by hash: its time reveals nothing about valid keys
         if program is None:
             raise Refusal(401, "this key is not valid, or its rollout is over")
         return program

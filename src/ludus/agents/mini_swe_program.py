@@ -19,8 +19,8 @@ from typing import Any
 os.environ["MSWEA_SILENT_STARTUP"] = "1"
 os.environ["MSWEA_GLOBAL_CONFIG_DIR"] = os.environ.get("HOME", ".")
 
-#: Seconds for one answer of the model or one command. Our side has the real limits and is always sooner.
-_PATIENCE = 24 * 3600.0
+#: The timeout of one model call or one command. The limits of the rollout are always shorter.
+_TIMEOUT = 24 * 3600.0
 
 _PROBLEM = re.compile(r"<problem>\n(.*)\n</problem>", re.DOTALL)
 
@@ -29,7 +29,7 @@ def post(url: str, key: str, body: dict[str, Any]) -> str:
     """The reply to a request."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=_PATIENCE) as reply:
+    with urllib.request.urlopen(request, timeout=_TIMEOUT) as reply:
         text: str = reply.read().decode()
     return text
 
@@ -67,13 +67,13 @@ class ProxiedModel:
         self, message: dict[str, Any], outputs: list[dict[str, Any]], template_vars: dict[str, Any] | None = None
     ) -> list[dict[str, Any]]:
         """What the model reads of its commands."""
-        found: list[dict[str, Any]] = self._calls.format_toolcall_observation_messages(
+        observations: list[dict[str, Any]] = self._calls.format_toolcall_observation_messages(
             actions=message["extra"]["actions"],
             outputs=outputs,
             observation_template=self._templates["observation_template"],
             template_vars=template_vars,
         )
-        return found
+        return observations
 
     def get_template_vars(self, **_: Any) -> dict[str, Any]:
         """Nothing for the prompts."""
@@ -119,8 +119,8 @@ class ToolEnvironment:
 
 def task_of(request: dict[str, Any]) -> str:
     """The problem in the rollout's prompt, or the whole prompt if it marks none."""
-    given = request["input"]
-    texts = [given] if isinstance(given, str) else [_text(item.get("content")) for item in given]
+    content = request["input"]
+    texts = [content] if isinstance(content, str) else [_text(item.get("content")) for item in content]
     prompt = "\n\n".join(filter(None, texts))
     match = _PROBLEM.search(prompt)
     return match[1] if match else prompt

@@ -125,8 +125,8 @@ class WatchedModel(Model):
         await self._model.stop()
 
 
-class PersonAsModelAgent(Agent):
-    """The environment's agent with a person as the model, who can end the rollout at any time."""
+class _PersonAgent(Agent):
+    """The environment's agent in a rollout with a person."""
 
     def __init__(self, agent: Agent, screen: PersonSeat) -> None:
         super().__init__()
@@ -137,7 +137,11 @@ class PersonAsModelAgent(Agent):
     async def share(self) -> AsyncIterator[Agent]:
         """Open the environment's agent."""
         async with self._agent.share() as agent:
-            yield PersonAsModelAgent(agent, self._screen)
+            yield type(self)(agent, self._screen)
+
+
+class PersonAsModelAgent(_PersonAgent):
+    """The environment's agent with a person as the model, who can end the rollout at any time."""
 
     async def act(self, episode: Episode) -> str:
         """Play one rollout."""
@@ -151,19 +155,8 @@ class PersonAsModelAgent(Agent):
         return reason
 
 
-class PersonAsUserAgent(Agent):
+class PersonAsUserAgent(_PersonAgent):
     """The environment's agent with a person as the user: it runs again for each message until /verify."""
-
-    def __init__(self, agent: Agent, screen: PersonSeat) -> None:
-        super().__init__()
-        self._agent = agent
-        self._screen = screen
-
-    @asynccontextmanager
-    async def share(self) -> AsyncIterator[Agent]:
-        """Open the environment's agent."""
-        async with self._agent.share() as agent:
-            yield PersonAsUserAgent(agent, self._screen)
 
     async def act(self, episode: Episode) -> str:
         """Play one rollout."""

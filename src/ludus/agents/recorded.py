@@ -157,20 +157,20 @@ class RecordedAgent(Agent):
 
     async def _run(self, episode: Episode, calls: list[AnsweredCall]) -> None:
         """Run calls again, at once if there are several, and compare their outputs with the record."""
-        works = [_run_again(episode, each.call) for each in calls]
-        names = ", ".join(f"`{each.name}`" for each in calls)
+        works = [_run_again(episode, answered.call) for answered in calls]
+        names = ", ".join(f"`{answered.name}`" for answered in calls)
         work = together(works) if len(works) > 1 else _alone(works[0])
         outputs = await episode.step("tool", episode.limits.tool, work, f"tool {names}")
-        for each, output in zip(calls, outputs, strict=True):
-            if not _same(each.output, output):
-                self._note(each, output)
+        for answered, output in zip(calls, outputs, strict=True):
+            if not _same(answered.output, output):
+                self._add_drift(answered, output)
 
-    def _note(self, each: AnsweredCall, output: str) -> None:
+    def _add_drift(self, answered: AnsweredCall, output: str) -> None:
         self._differing += 1
         if len(self._first) < CALLS_KEPT:
-            text = each.output if isinstance(each.output, str) else encode(each.output).decode()
-            call_id = "user" if isinstance(each.call, UserCall) else each.call["call_id"]
-            names = {"call_id": call_id, "name": each.name}
+            text = answered.output if isinstance(answered.output, str) else encode(answered.output).decode()
+            call_id = "user" if isinstance(answered.call, UserCall) else answered.call["call_id"]
+            names = {"call_id": call_id, "name": answered.name}
             self._first.append({**names, "recorded": text[:TEXT_KEPT], "replayed": output[:TEXT_KEPT]})
 
 
@@ -219,7 +219,7 @@ class _GameAgent(RecordedAgent):
 def _drifted(drift: Drift) -> Failure:
     first = drift["calls"][0]
     name = first.get("name") or f"turn {first.get('turn')}"
-    cause = f"{name} led to {first['recorded']!r:.200} then, and leads to {first['replayed']!r:.200} now"
+    cause = f"{name} returned {first['recorded']!r:.200} then, and returns {first['replayed']!r:.200} now"
     return Failure("drift", cause, stage="tool")
 
 

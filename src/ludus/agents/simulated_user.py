@@ -38,8 +38,8 @@ class UserMessage:
     @classmethod
     def of(cls, text: str) -> UserMessage:
         """The message with its marker. Of several markers, TRANSFER counts first."""
-        found = [marker for marker in (TRANSFER, *MARKERS) if marker in text]
-        return cls(text, found[0] if found else None)
+        markers = [marker for marker in (TRANSFER, *MARKERS) if marker in text]
+        return cls(text, markers[0] if markers else None)
 
 
 class UserCall(BaseModel):

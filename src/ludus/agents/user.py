@@ -85,8 +85,8 @@ def user_tools(owner: object) -> list[UserTool]:
 @lru_cache(maxsize=256)
 def _tools_of(kind: type) -> tuple[Tool, ...]:
     names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
-    found = (getattr(getattr(kind, name), "__ludus_user_tool__", None) for name in names)
-    return tuple(tool for tool in found if tool is not None)
+    tools = (getattr(getattr(kind, name), "__ludus_user_tool__", None) for name in names)
+    return tuple(tool for tool in tools if tool is not None)
 
 
 @dataclass(frozen=True)
@@ -138,18 +138,18 @@ class UserRole:
     def read(cls, prompt: str) -> Self:
         """The role that a prompt describes, for a user that follows rules instead of a model."""
         sections = {title: key for key, title in _SECTIONS.items()}
-        found: dict[str, list[str]] = {key: [] for key in _SECTIONS}
+        values: dict[str, list[str]] = {key: [] for key in _SECTIONS}
         entries: list[str] = []
         for line in prompt.split("\n"):
             if line.startswith("# "):
-                entries = found.get(sections.get(line[2:], ""), [])
+                entries = values.get(sections.get(line[2:], ""), [])
             elif line.startswith("- "):
                 entries.append(line[2:])
             elif line.startswith("  ") and entries:
                 entries[-1] += f"\n{line[2:]}"
-        facts = dict(entry.partition(": ")[::2] for entry in found.pop("facts"))
-        refuses = tuple(found.pop("refuses"))
-        whole: dict[str, Any] = {key: "\n".join(entries) for key, entries in found.items()}
+        facts = dict(entry.partition(": ")[::2] for entry in values.pop("facts"))
+        refuses = tuple(values.pop("refuses"))
+        whole: dict[str, Any] = {key: "\n".join(entries) for key, entries in values.items()}
         return cls(**whole, facts=facts, refuses=refuses)
 
 

@@ -103,11 +103,11 @@ class App:
 
     async def refuse(self, refused: Refusal, send: Send) -> None:
         """Send a refusal."""
-        await _send(Reply(encode(refused.content), refused.status, headers=refused.headers), send)
+        await _send(_refusal_reply(refused), send)
 
     def _failed(self, error: Exception, incoming: Incoming) -> Reply:
         if isinstance(error, Refusal):
-            return Reply(encode(error.content), error.status, headers=error.headers)
+            return _refusal_reply(error)
         failure = error if isinstance(error, Failure) else Failure.of(error, "agent")
         status = 400 if isinstance(error, UserError) or failure.kind in BAD_REQUEST else status_of(failure)
         if failure.kind == "crash" and not isinstance(error, UserError):
@@ -130,12 +130,16 @@ class App:
 
     async def _metrics(self, incoming: Incoming) -> Reply:
         worker = self._worker_label()
-        found = [Metric(name, "gauge", [(value, worker)]) for name, value in self.state().items()]
+        metrics = [Metric(name, "gauge", [(value, worker)]) for name, value in self.state().items()]
         requests = sorted(self.requests.items())
         samples = [(count, {"route": route, "status": status, **worker}) for (route, status), count in requests]
-        found.append(Metric("requests_total", "counter", samples))
-        found.append(Metric("request_seconds_total", "counter", [(round(self.seconds, 6), worker)]))
-        return prometheus_reply(found)
+        metrics.append(Metric("requests_total", "counter", samples))
+        metrics.append(Metric("request_seconds_total", "counter", [(round(self.seconds, 6), worker)]))
+        return prometheus_reply(metrics)
+
+
+def _refusal_reply(refused: Refusal) -> Reply:
+    return Reply(encode(refused.content), refused.status, headers=refused.headers)
 
 
 def _stopping() -> Refusal | None:
@@ -167,10 +171,8 @@ async def _send(reply: Reply, send: Send) -> None:
     headers = [(b"content-type", reply.kind), *reply.headers]
     if reply.pieces is None:
         headers.append((b"content-length", str(len(reply.body)).encode()))
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": reply.body})
-        return
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    async for piece in reply.pieces:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+    if reply.pieces is not None:
+        async for piece in reply.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b"" if reply.pieces is not None else reply.body})

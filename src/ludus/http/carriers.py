@@ -42,7 +42,7 @@ class Handshake(asyncio.Protocol):
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 switched = await self.switched
-        except TimeoutError:  # something between us and the server takes no `Upgrade`
+        except TimeoutError:  # a proxy on the way may swallow `Upgrade`
             switched = False
         except BaseException:
             self.transport.abort()
@@ -63,7 +63,7 @@ class Carriers:
         self._connect, self._request = connect, request
         self._carriers: list[Carrier] = []
         self._opening = asyncio.Lock()
-        self.refused = False  #: the server does not want them any more
+        self.refused = False  #: the server takes no more carriers
 
     async def open(self, protocol: ChannelProtocol) -> bool:
         """Open a channel for a protocol. False if the server has no channels; raises `OSError` if it is unreachable."""
@@ -71,11 +71,11 @@ class Carriers:
         while carrier is None and not self.refused:
             async with self._opening:
                 if self._free() is None and not self.refused:
-                    made = await (await self._connect(lambda: Handshake(self._request))).carrier()
-                    if made is None:
+                    opened = await (await self._connect(lambda: Handshake(self._request))).carrier()
+                    if opened is None:
                         self.refused = True
                     else:
-                        self._carriers = [each for each in self._carriers if each.is_open] + [made]
+                        self._carriers = [old for old in self._carriers if old.is_open] + [opened]
             carrier = self._free()
         if carrier is None:
             return False

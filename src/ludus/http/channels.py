@@ -2,11 +2,11 @@
 
 Thousands of rollouts make small requests at the same time. With a socket for each, reading and writing sockets costs as
 much CPU as the requests. A `Carrier` is one socket with many channels. A channel is a connection like any other: it
-carries HTTP/1.1 between the same two protocols, under the same rules and limits, as a socket of its own would. What all
-channels write in one turn of the event loop leaves in one write.
+carries HTTP/1.1 between the same two protocols, under the same rules and limits, as a socket of its own would. All that
+the channels write in one turn of the event loop leaves in one write.
 
-A client asks for a carrier with `Upgrade: ludus-channels`, and asks only a server that announced channels in a reply.
-A frame is the number of a channel, a length, and so many bytes. The client numbers its channels from 1 on, in the order
+A client asks for a carrier with `Upgrade: ludus-channels`, and asks only a server that announced channels in a reply. A
+frame is the number of a channel, a length, and that many bytes. The client numbers its channels from 1 on, in the order
 of their first frames; that frame opens the channel, and a frame of length 0 closes it. Such a frame for channel 0 says
 that the sender wants no new channels.
 """
@@ -89,7 +89,7 @@ class HttpChannel:
         return self._closing
 
     def get_write_buffer_size(self) -> int:
-        """What is written is the carrier's to send."""
+        """Always 0: the carrier holds what is not sent yet."""
         return 0
 
     def get_extra_info(self, name: str) -> Any:
@@ -204,7 +204,7 @@ class Carrier(asyncio.Protocol):
     def _deliver(self, number: int, piece: bytes) -> None:
         channel = self._channels.get(number)
         if channel is None:
-            if self._accept is None or number <= self._last:  # of a channel that is closed already
+            if self._accept is None or number <= self._last:  # the channel is closed already
                 return
             self._last = number
             if len(self._channels) >= MOST_CHANNELS or self.stopping:

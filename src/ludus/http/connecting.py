@@ -97,11 +97,11 @@ class Route:
     async def _resolve(self) -> list[Any]:
         host, port = (self._proxy.host, self._proxy.port) if self._proxy is not None else (self._host, self._port)
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         finally:
             self._asking = None
-        self._addresses, self._known_until = found, monotonic() + _ADDRESS_SECONDS
-        return found
+        self._addresses, self._known_until = addresses, monotonic() + _ADDRESS_SECONDS
+        return addresses
 
     async def _tunnel(self, sock: socket.socket, proxy: HttpProxy) -> None:
         """Ask the proxy for a connection to the server. The server sends nothing before TLS begins."""
@@ -124,7 +124,7 @@ class Route:
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """Verifies certificates and host names. Made once: reading the certificates takes 40 ms."""
+    """Verifies certificates and host names. Made once, because reading the certificates is slow."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context

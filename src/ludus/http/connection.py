@@ -1,8 +1,9 @@
 """One keep-alive connection of the HTTP/1.1 client: it sends a request, and reads the reply within limits.
 
 The parser is that of our servers. A connection carries one request at a time. It is reusable only after a whole reply,
-so no later request can get the reply of one that was cancelled. (A server that replies twice to one request is not one
-to trust: if its second reply arrives after the next request was sent, that request gets it.)
+so no later request can get the reply of one that was cancelled. (A server that
+replies twice to one request cannot be told apart: a second reply that arrives after the next request is taken for its
+reply.)
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class HttpReply:
     @property
     def cookie(self) -> str:
         """The value of the Cookie header that sends the reply's cookies back; empty if it set none."""
-        return "; ".join(each.partition(";")[0] for each in self.all("set-cookie"))
+        return "; ".join(line.partition(";")[0] for line in self.all("set-cookie"))
 
     def json(self) -> Any:
         """The value of the JSON body. Raises a `Failure` of kind `bad_response` for any other body."""

@@ -24,7 +24,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 READ_AHEAD_BYTES = 1 << 16
 _LARGE_BODY = 1 << 16
 
-_STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _NO_BODY = (204, 304)
 #: No name and no value of a header may hold one of these: a line break would begin another header.
 _CONTROL_CHARACTERS = bytes(byte for byte in range(32) if byte != 9) + b"\x7f"
@@ -82,7 +82,7 @@ class HttpExchange:
         self._connection = connection
         self._body: bytes | bytearray = b""
         self._unread = False  # something arrived that the application has not received yet
-        self._changed: asyncio.Event | None = None  # set when there is something to receive; made by who waits for it
+        self._changed: asyncio.Event | None = None  # set when there is something to receive; `receive` makes it
         self._started = False
         self._head = b""  # kept until the body comes: both leave in one segment
         self._chunked = False
@@ -207,7 +207,7 @@ class HttpExchange:
                 self.keep_alive = False
                 continue
             lines.append(b"%b: %b\r\n" % (name, value))
-        if self.awaits_continue:  # the client may leave out the body now, so nobody knows where its next request begins
+        if self.awaits_continue:  # the client may skip the body now: where its next request begins is unknown
             self.keep_alive = False
         if self.announces:
             lines.append(b"%b: 1\r\n" % ANNOUNCED)
@@ -248,5 +248,5 @@ class HttpExchange:
 
 def exchange_of(function: Receive | Send) -> HttpExchange | None:
     """The exchange whose `receive` or `send` this is."""
-    found = getattr(function, "__self__", None)
-    return found if isinstance(found, HttpExchange) else None
+    exchange = getattr(function, "__self__", None)
+    return exchange if isinstance(exchange, HttpExchange) else None

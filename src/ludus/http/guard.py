@@ -1,9 +1,9 @@
 """The guard of a server: what a request must satisfy before a handler sees it.
 
 A server with a token demands the token. A server without one listens on loopback, where every program of the machine
-may use it, but no web page may: a browser sends a page's POST to any address. Such a page gives itself away by its
-origin. It cannot send JSON to another origin without asking first (a preflight request, which we refuse), and a page
-that pretends to have our address (DNS rebinding) still names its own host.
+may use it, but no web page may: a browser sends a page's POST to any address. The browser also sends the page's origin.
+A page cannot send JSON to another origin without a preflight request, which we refuse, and a page that pretends to have
+our address (DNS rebinding) still names its own host.
 
 Both are checked before a byte of the body is read. The body then has a limit on its size and its time.
 """
@@ -35,14 +35,16 @@ class Guard:
     body_bytes: int = 64 << 20
     body_seconds: float = 30.0
     at_once: int = 16384
-    #: What helps somebody who calls a server without a token by another name than localhost.
+    #: The hint for a client that calls a server without a token by another name than localhost.
     host_hint: str = "set LUDUS_TOKEN, or the variable that --token-env names, and start the server again"
 
     def admit(self, incoming: Incoming) -> None:
         """Refuse a request without the token or, where there is no token, one that a web page may have sent."""
         if self.token is None:
             _refuse_web_pages(incoming, self.host_hint)
-        elif incoming.path not in OPEN_PATHS and not hmac.compare_digest(_given_token(incoming), self.token.encode()):
+        elif incoming.path not in OPEN_PATHS and not hmac.compare_digest(
+            token_of(incoming).encode("latin-1", "replace"), self.token.encode()
+        ):
             raise Refusal(401, "this server requires a token: send the header Authorization: Bearer TOKEN")
 
     async def read(self, incoming: Incoming) -> bytes:
@@ -82,21 +84,21 @@ def required_token(hosts: set[str], token_env: str) -> str | None:
     return token
 
 
-def _given_token(incoming: Incoming) -> bytes:
-    given = incoming.header(b"authorization") or ""
-    given = given[7:] if given[:7].lower() == "bearer " else incoming.header(b"x-api-key") or ""
-    return given.encode("latin-1", "replace")  # the header's original bytes
+def token_of(incoming: Incoming) -> str:
+    """The token of a request: `Authorization: Bearer TOKEN`, or `x-api-key`."""
+    sent = incoming.header(b"authorization") or ""
+    return sent[7:] if sent[:7].lower() == "bearer " else incoming.header(b"x-api-key") or ""
 
 
 def _refuse_web_pages(incoming: Incoming, host_hint: str) -> None:
     """Check Host and Origin, and demand JSON as the type of a POST's body."""
-    headers, found = incoming.scope["headers"], incoming.named
-    if len(found) != len(headers):
+    headers, named = incoming.scope["headers"], incoming.named
+    if len(named) != len(headers):
         for name in (b"host", b"origin", b"content-type"):
             if sum(key == name for key, _ in headers) > 1:
                 raise Refusal(400, f"send the header {name.decode()} once")
-    host, origin, kind = found.get(b"host", b""), found.get(b"origin", b""), found.get(b"content-type", b"")
-    has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
+    host, origin, kind = named.get(b"host", b""), named.get(b"origin", b""), named.get(b"content-type", b"")
+    has_body = b"transfer-encoding" in named or named.get(b"content-length", b"0") != b"0"
     name = host if host.endswith(b"]") else host.rpartition(b":")[0] or host
     if name.lower() not in _LOOPBACK_HOSTS:
         raise Refusal(421, f"a server without a token answers as localhost, not as {_shown(host)}: {host_hint}")

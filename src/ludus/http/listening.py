@@ -26,7 +26,7 @@ class Listening:
     """Serves one application on one socket from `begin` to `stop`. The caller handles signals.
 
     With `channels`, our own clients get many connections over one socket. Not for several processes that share a
-    socket: one of them would get all the work of a client.
+    socket: one of them would get all requests of a client.
     """
 
     def __init__(self, app: Application, listening: socket.socket, *, channels: bool = False) -> None:
@@ -52,19 +52,19 @@ class Listening:
         if self._server is not None:
             self._server.close()
         self._socket.close()
-        for each in list(self._connections):
-            each.stop()
-        requests = [each.task for each in self._running if each.task is not None]
-        open_still = [each.closed for each in self._connections]
+        for connection in list(self._connections):
+            connection.stop()
+        requests = [exchange.task for exchange in self._running if exchange.task is not None]
+        open_still = [connection.closed for connection in self._connections]
         if requests or open_still:
             await asyncio.wait([*requests, *open_still], timeout=STOP_SECONDS)
-        late = [each.task for each in self._running if each.task is not None and not each.task.done()]
+        late = [exchange.task for exchange in self._running if exchange.task and not exchange.task.done()]
         for task in late:
             task.cancel()
         if late:
             await asyncio.wait(late, timeout=1.0)
-        for each in list(self._connections):  # of clients that do not read their replies
-            each.transport.abort()
+        for connection in list(self._connections):  # their clients do not read the replies
+            connection.transport.abort()
         if self._watching is not None:
             self._watching.cancel()
 
@@ -73,14 +73,14 @@ class Listening:
         while True:
             await asyncio.sleep(min(1.0, HEAD_SECONDS / 2))
             limits, now = _limits(), monotonic()
-            for each in list(self._connections):
-                expects, seconds = each.waits_for(now)
+            for connection in list(self._connections):
+                expects, seconds = connection.waits_for(now)
                 if seconds > limits.get(expects, seconds):
-                    each.transport.abort()  # `close` would wait until the client has read everything
+                    connection.transport.abort()  # `close` would wait until the client has read everything
 
 
 def _limits() -> dict[str, float]:
-    """How long the server waits, by what for. Its own reply has a limit elsewhere."""
+    """How long the server waits, by what it waits for. Handlers have limits of their own for a reply."""
     return {"head": HEAD_SECONDS, "body": REQUEST_SECONDS, "next": KEPT_SECONDS, "reader": REQUEST_SECONDS}
 
 
@@ -99,10 +99,11 @@ def bind(
     """A listening socket. Raises a `UserError` that names the options to change if the address cannot be used."""
     listening: socket.socket | None = None
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.socket(found[0], found[1], found[2])  # without the protocol, asyncio sets no TCP_NODELAY
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, place = addresses[0]
+        listening = socket.socket(family, kind, protocol)  # without the protocol, asyncio sets no TCP_NODELAY
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(found[4])
+        listening.bind(place)
         listening.listen(2048)
         listening.setblocking(False)
     except OSError as error:

@@ -53,25 +53,25 @@ class Incoming:
         """The value of the cookie with this name."""
         if b"cookie" not in self.named:
             return None
-        for key, value in self.scope["headers"]:
-            if key == b"cookie":
+        for header, value in self.scope["headers"]:
+            if header == b"cookie":
                 for part in str(value, "latin-1").split(";"):
-                    given, _, content = part.strip().partition("=")
-                    if given == name:
+                    key, _, content = part.strip().partition("=")
+                    if key == name:
                         return content
         return None
 
     def json(self) -> dict[str, Any]:
         """The body as a JSON object. Raises a `Refusal` for any other body."""
         try:
-            found = orjson.loads(self.body or b"{}")
+            content = orjson.loads(self.body or b"{}")
         except orjson.JSONDecodeError as error:
             raise Refusal(400, f"the body is not JSON: {error}") from error
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise Refusal(422, [_problem("dict_type", [], "the body must be a JSON object")])
-        if not _is_shallow(found, self.body):
+        if not _is_shallow(content, self.body):
             raise Refusal(422, [_problem("recursion", [], f"the body is nested more than {MAX_DEPTH} levels deep")])
-        return found
+        return content
 
     def receive_again(self) -> Receive:
         """A `receive` for another application: it gives the body that was read already, then waits for a disconnect."""
@@ -161,11 +161,11 @@ def _problem(kind: str, location: list[str | int], message: str) -> dict[str, An
     return {"type": kind, "loc": ["body", *location], "msg": message}
 
 
-def _is_shallow(found: dict[str, Any], body: bytes) -> bool:
+def _is_shallow(content: dict[str, Any], body: bytes) -> bool:
     """Whether orjson can encode the body as part of a larger value. orjson decodes deeper values than it encodes."""
     if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:  # a cheap test for the usual body
         return True
-    wrapped: Any = found
+    wrapped: Any = content
     for _ in range(_ORJSON_DEPTH - MAX_DEPTH):
         wrapped = [wrapped]
     try:

@@ -1,8 +1,8 @@
 """One connection of a client to a server: it reads HTTP/1.1 requests, and lets an ASGI application answer each.
 
-A general server costs more CPU for a small request than all our work on it: uvicorn takes three times the CPU time of
-this one. The parser is that of our client. Requests that a client sends before the reply to the last one are answered
-in their order. A connection has no timers: its server checks all connections periodically.
+A small request costs a general server more CPU than our own work on it: `benchmarks/serving.py` compares this one with
+uvicorn. The parser is that of our client. Pipelined requests are answered in order. A connection has no timers: its
+server checks all connections periodically.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_HTTP = b"Invalid HTTP request received."
 HEAD_BYTES = 1 << 16
 #: The framing of a chunked body may take this many times its bytes: chunks may be small.
 _FRAMING = 16
-#: So many requests may wait for the reply to an earlier one before no more are read, and so many may arrive at once.
+#: Pipelined requests: reading pauses at the first number, and a client that sends more than the second is refused.
 _READ_WAITING, MOST_WAITING = 8, 256
 
 _BAD_REQUEST = (
@@ -50,27 +50,25 @@ class ServerConnection(asyncio.Protocol):
     ) -> None:
         self._app, self._connections, self._running, self._offers_channels = app, connections, running, channels
         self._parser: Any = HttpRequestParser(self)
-        with contextlib.suppress(AttributeError):  # of an older parser, which needs no permission
+        with contextlib.suppress(AttributeError):  # an older parser needs no permission
             self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.writable: asyncio.Event | None = None  #: set when the client has read what it was sent; None if it has
         self._answering: HttpExchange | None = None  # the request that is being answered, or was answered last
-        self._waiting: deque[tuple[HttpExchange, Scope]] = (
-            deque()
-        )  # requests that the client sent before it got that answer
+        self._waiting: deque[tuple[HttpExchange, Scope]] = deque()  # pipelined requests
         self._last: HttpExchange | None = None  # the last request whose head has arrived
         self._reading = True
         self._since, self._expects = monotonic(), "head"  # what the server waits for, and since when
         self._url, self._headers = b"", list[tuple[bytes, bytes]]()
         self._awaits_continue = self._is_ours = self._switching = False
         self._head_bytes = self._framing_bytes = self._body_bytes = 0
-        self._refused = False  # the client sent what is no request: it gets no reply to anything after it
+        self._refused = False  # the client sent bytes that are no request: nothing after them is answered
         self._unsent, self._stalled_since = 0, 0.0  # what a client that reads slowly has not read, and since when
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are not subclasses
         self._loop = asyncio.get_running_loop()
         self.closed = self._loop.create_future()
-        self._server, self._client = (_address(transport.get_extra_info(each)) for each in ("sockname", "peername"))
+        self._server, self._client = (_address(transport.get_extra_info(name)) for name in ("sockname", "peername"))
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -90,7 +88,7 @@ class ServerConnection(asyncio.Protocol):
         self._framing_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except HttpParserUpgrade:  # to a protocol that we do not know, or to channels; the parser reads nothing more
+        except HttpParserUpgrade:  # to channels, or to an unknown protocol; the parser reads nothing more
             if self._switching:
                 self._switch()
             elif self._last is not None:
@@ -105,7 +103,7 @@ class ServerConnection(asyncio.Protocol):
             self._refuse()
 
     def _refuse(self) -> None:
-        """Answer 400 to what is no request, after the replies to the requests before it, and close."""
+        """Answer 400 to bytes that are no request, after the replies to earlier requests, and close."""
         self._refused = True
         last, answering = self._last, self._answering
         if last is not None and not last.whole and not last.ended:  # its own body is at fault
@@ -281,6 +279,6 @@ def _has_body(headers: Headers) -> bool:
     return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers)
 
 
-def _address(found: Any) -> tuple[str, int] | None:
+def _address(info: Any) -> tuple[str, int] | None:
     """The address of a TCP socket; a Unix socket has none."""
-    return (str(found[0]), int(found[1])) if isinstance(found, tuple) else None
+    return (str(info[0]), int(info[1])) if isinstance(info, tuple) else None

@@ -221,11 +221,11 @@ def _filled_in(text: str, keys: list[str]) -> str:
     """The text with each ${NAME} replaced by its key. The keys are added to `keys`, to be redacted later."""
 
     def key(named: re.Match[str]) -> str:
-        found = look_up_key(named[1])
-        if not found:
+        value = look_up_key(named[1])
+        if not value:
             hint = f"Set the environment variable {named[1]}, or {named[1]} in env.yaml"
             raise UserError(f"the settings of the MCP server use the key {named[1]}, which is not set", hint)
-        keys.append(found)
-        return found
+        keys.append(value)
+        return value
 
     return _SECRET.sub(key, text)

@@ -140,24 +140,23 @@ def refuses_handshake(error: Exception) -> bool:
     from mcp import MCPError
     from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 
-    return any(
-        isinstance(each, MCPError) and each.code == UNSUPPORTED_PROTOCOL_VERSION for each in single_errors(error)
-    )
+    errors = single_errors(error)
+    return any(isinstance(single, MCPError) and single.code == UNSUPPORTED_PROTOCOL_VERSION for single in errors)
 
 
 def single_errors(error: BaseException) -> Iterator[BaseException]:
     """The errors in an exception group and its nested groups."""
     if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from single_errors(each)
+        for inner in error.exceptions:
+            yield from single_errors(inner)
     else:
         yield error
 
 
 def failure_of(error: Exception, server: McpServer, stderr: StderrFile) -> Failure:
     """The failure that ended a session: the first error that is not just a consequence of the lost connection."""
-    errors = [each for each in single_errors(error) if isinstance(each, Exception)]
-    first = next((each for each in errors if not is_disconnect(each)), errors[0] if errors else error)
+    errors = [single for single in single_errors(error) if isinstance(single, Exception)]
+    first = next((single for single in errors if not is_disconnect(single)), errors[0] if errors else error)
     kind, cause = _kind_and_cause(first)
     last_line = stderr.last_line()
     cause = f"{server.name}: {cause}" + (f" (stderr: {last_line})" if last_line else "")
@@ -183,7 +182,7 @@ def _kind_and_cause(error: Exception) -> tuple[str, str]:
         return "bad_response", f"answered with an error: {error.message[:_SHOWN_CHARACTERS]}"
     if isinstance(error, ValidationError):
         return "bad_response", f"sent a message that is not MCP: {error.errors()[0]['msg']}"
-    # Libraries below the SDK trip over a connection that is reset while they use it: an AttributeError was seen.
+    # A reset connection makes libraries below the SDK raise anything, even an AttributeError.
     return "disconnected", f"the session ended: {type(error).__name__}: {error}"
 
 

@@ -149,12 +149,12 @@ async def _run_call(client: Client, call: _Call) -> None:
 
 async def _tools(client: Client) -> list[Tool]:
     """The tools on all pages of the server's list."""
-    found: list[Tool] = []
+    tools: list[Tool] = []
     cursor = None
     for _ in range(_MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
-        found += page.tools
+        tools += page.tools
         cursor = page.next_cursor
         if cursor is None:
-            return found
+            return tools
     raise Failure("bad_response", f"the server's list of tools has more than {_MAX_PAGES} pages")

@@ -142,7 +142,7 @@ class Connection:
         if code in ("FACTORY_ERROR", "SESSION_ERROR"):
             return Failure("bad_response", f"{self._url} made no environment: {message[:_SHOWN_CHARACTERS]}")
         if isinstance(error.get("errors"), list):
-            message = encode([_problem(each) for each in error["errors"]]).decode()
+            message = encode([_problem(problem) for problem in error["errors"]]).decode()
         return OpenEnvError(code, message)
 
     def _observation(self, data: dict[str, Any]) -> Observation:

@@ -89,8 +89,8 @@ class VerifiersSession:
             if not self.needs_runtime:
                 state = self._trace.state.model_dump_json()
                 arguments = (self._source, self._data, prompt, output, state)
-                found: TaskScores = await in_process(score, *arguments, timeout=600.0)
-                return found
+                scores: TaskScores = await in_process(score, *arguments, timeout=600.0)
+                return scores
             add_conversation(self._trace, prompt, output)
             await invoke(self._task.finalize, {"trace": self._trace, "runtime": self._runtime})
             await self._task.score(self._trace, self._runtime)

@@ -1,8 +1,7 @@
 """A model behind a model server: ours or NeMo Gym's. Each call also sends the exact tokens of the call before it.
 
-The seed, the session and the turn of a call are in a header, because NeMo Gym's servers refuse a request whose body has
-a field that is not the Responses API's. They ignore the header, and know a rollout by the cookies that they set in its
-first call.
+The seed, the session and the turn of a call are in a header: NeMo Gym's servers refuse a body with a field outside the
+Responses API. They ignore the header, and know a rollout by the cookies that they set in its first call.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class RemoteModel(OpenAIModel):
         reply = await super()._post(path, request, body)
         if (cookie := reply.cookie) and request.session is not None:
             self._cookies[request.session] = cookie
-            if len(self._cookies) > MOST_SESSIONS:  # the oldest: its rollout ended elsewhere, or it has another session
+            if len(self._cookies) > MOST_SESSIONS:  # drop the oldest session: its rollout has most likely ended
                 del self._cookies[next(iter(self._cookies))]
         return reply
 
@@ -77,7 +76,7 @@ class RemoteModel(OpenAIModel):
         call = {"session": session, "seed": request.seed, "turn": request.turn}
         if session is None or (session.isascii() and session.isprintable()):
             return sent | {CALL: encode(call).decode()}
-        # As ASCII without line breaks: a session is made of a task's id, which may hold any text.
+        # As ASCII without line breaks: a session holds a task's id, which may be any text.
         return sent | {CALL: json.dumps(call)}
 
 

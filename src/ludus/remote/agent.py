@@ -14,7 +14,7 @@ from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.record import read_tool_errors
 from ludus.remote.http import ROLLOUT, SEED, Client, connect
-from ludus.remote.resources import RemoteConfig, openapi_document, verdict_in, verifier_in
+from ludus.remote.resources import RemoteConfig, openapi_document, stand_in, verdict_in, verifier_in
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.runtime.encoding import encode
@@ -71,8 +71,4 @@ class RemoteAgent(Agent):
 
 def remote_agent(environment: Environment, url: str, token_env: str = "LUDUS_TOKEN") -> Environment:
     """The environment with its rollouts played by an agent server. Rows are still checked here."""
-    local, base = environment.resources, VerdictFromServer
-    parts = {"Task": local.Task, "__doc__": base.__doc__, "environment_name": environment.name}
-    kind: type[Resources] = type(local.__name__, (base,), parts)
-    config = RemoteConfig(url=url, token_env=token_env, compat=environment.config.compat)
-    return replace(environment, resources=kind, config=config, agent=RemoteAgent())
+    return replace(stand_in(environment, VerdictFromServer, url, token_env), agent=RemoteAgent())

@@ -17,7 +17,7 @@ SESSION = "x-ludus-session"
 SEED = "x-ludus-seed"
 ROLLOUT = "x-ludus-rollout"
 LAST = "x-ludus-last"
-RAISED = "x-ludus-raised"  # of a tool's reply: the class of its exception, a space, and the author's line if known
+RAISED = "x-ludus-raised"  # in a tool's reply: the class of its exception, a space, and the author's line if known
 #: A `RemoteModel` sends the session, seed and turn of a call in this header, as JSON.
 CALL = "x-ludus-call"
 
@@ -63,7 +63,7 @@ class Client:
 def _text(detail: Any) -> str:
     """The detail of an error reply as text: for wrong fields, which FastAPI's format lists, each field's message."""
     try:
-        return "; ".join(f"{'.'.join(map(str, each['loc'][1:])) or 'body'}: {each['msg']}" for each in detail)
+        return "; ".join(f"{'.'.join(map(str, wrong['loc'][1:])) or 'body'}: {wrong['msg']}" for wrong in detail)
     except (TypeError, KeyError):
         return str(detail)
 

@@ -155,7 +155,7 @@ class RemoteGame(Game, RemoteResources):
         client = self.shared.client
         reply = client.checked(await client.post("/step", body, self._headers))
         info = dict(reply.get("info") or {})
-        outputs = [(each["call_id"], each["output"]) for each in info.pop("tool_outputs", [])]
+        outputs = [(output["call_id"], output["output"]) for output in info.pop("tool_outputs", [])]
         return Step(
             reply.get("observation"),
             reply.get("reward", 0.0),
@@ -168,8 +168,13 @@ class RemoteGame(Game, RemoteResources):
 
 def remote_resources(environment: Environment, url: str, token_env: str = "LUDUS_TOKEN") -> Environment:
     """The environment with its resources on a server. Rows are still checked here."""
+    base = RemoteGame if issubclass(environment.resources, Game) else RemoteResources
+    return stand_in(environment, base, url, token_env)
+
+
+def stand_in(environment: Environment, base: type[Resources], url: str, token_env: str) -> Environment:
+    """The environment with `base` in place of its resources, for a server at `url`."""
     local = environment.resources
-    base = RemoteGame if issubclass(local, Game) else RemoteResources
     parts = {"Task": local.Task, "__doc__": local.__doc__, "environment_name": environment.name}
     kind: type[Resources] = type(local.__name__, (base,), parts)
     config = RemoteConfig(url=url, token_env=token_env, compat=environment.config.compat)
@@ -232,12 +237,12 @@ def verifier_in(document: dict[str, Any]) -> str | None:
 
 def _tools(document: dict[str, Any]) -> list[dict[str, Any]]:
     """The tools in a server's OpenAPI document: the operations that are marked as tools."""
-    found = []
+    tools = []
     for path, operations in (document.get("paths") or {}).items():
         post = operations.get("post") or {}
         if post.get("x-ludus-tool"):
             schema = post["requestBody"]["content"]["application/json"]["schema"]
             strict = set(schema.get("required", ())) == set(schema.get("properties", ()))
             name = {"type": "function", "name": path[1:], "description": post.get("summary", "")}
-            found.append({**name, "parameters": schema, "strict": strict})
-    return found
+            tools.append({**name, "parameters": schema, "strict": strict})
+    return tools
