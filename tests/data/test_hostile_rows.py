@@ -216,14 +216,14 @@ def test_a_compressed_parquet_file_is_unpacked_up_to_a_limit(tmp_path, monkeypat
     pyarrow.parquet.write_table(pyarrow.table({"q": ["x"]}), path)
     (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(path.read_bytes() + bytes(5000)))
     monkeypatch.setattr("ludus.data.files.MAX_SPOOLED", 5000)
-    refused(lambda: list(read_lines(tmp_path / "a.parquet.gz")), "more than 5,000 bytes", "Unpack it yourself")
+    refused(lambda: list(read_lines(tmp_path / "a.parquet.gz")), "more than 5,000 bytes", "Unpack it and name the unpacked file")
     assert len(list(read_lines(path))) == 1
 
 
 def test_compressed_files_that_are_not_unpacked_are_called_by_their_name(tmp_path):
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(gzip.compress(b"{}\n")))
-    refused(lambda: list(read_lines(path)), "this is gzip inside of a compressed file. Unpack it once")
+    refused(lambda: list(read_lines(path)), "this is gzip inside a compressed file. Unpack it once")
     path.write_bytes(b"\x51\x2a\x4d\x18\x04\x00\x00\x00abcd" + zstandard.compress(b"{}\n"))
     refused(lambda: list(read_lines(path)), "zstd that begins with a skippable frame. Unpack it: zstd -dk FILE")
 

@@ -103,7 +103,7 @@ def test_half_a_file_is_never_taken_for_a_whole_one(hub):
 def test_a_hub_that_sends_half_an_answer_is_named(hub):
     hub.add("me/sums", {"train.jsonl": LINES})
     hub.broken_json = True
-    with pytest.raises(UserError, match="sent an answer that cannot be read for hf:me/sums"):
+    with pytest.raises(UserError, match="sent an unreadable answer for hf:me/sums"):
         read("hf:me/sums")
 
 
@@ -169,7 +169,7 @@ def test_the_files_of_a_split_are_found(files, configs, wanted, found):
 
 def test_a_file_name_that_leaves_the_dataset_is_refused(hub):
     hub.add("me/evil", {"train.jsonl": LINES, "../../evil.jsonl": LINES})
-    with pytest.raises(UserError, match=r"hf:me/evil lists a file '../../evil.jsonl' outside of itself"):
+    with pytest.raises(UserError, match=r"hf:me/evil lists a file '../../evil.jsonl' outside its folder"):
         read("hf:me/evil")
 
 

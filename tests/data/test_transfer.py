@@ -86,10 +86,10 @@ def test_hidden_files_are_not_downloaded_and_a_file_called_part_is(hub, tmp_path
     [
         (["a/train.jsonl", "a"], "lists 'a' as a file and as a folder. Do not use this dataset"),
         (["b/a/train.jsonl", "b/a"], "lists 'b/a' as a file and as a folder"),
-        (["a\x1b[2J.jsonl"], "which is no proper name"),
-        (["a\n.jsonl"], "which is no proper name"),
-        (["a//b.jsonl"], "which is no proper name"),
-        (["./b.jsonl"], "which is no proper name"),
+        (["a\x1b[2J.jsonl"], "lists a file with a bad name"),
+        (["a\n.jsonl"], "lists a file with a bad name"),
+        (["a//b.jsonl"], "lists a file with a bad name"),
+        (["./b.jsonl"], "lists a file with a bad name"),
     ],
 )
 def test_names_that_cannot_be_files_are_refused(hub, tmp_path, listed, message):

@@ -25,10 +25,10 @@ _LICENCES = {
 
 def dataset_card(repo: str, manifest: Row) -> str:
     """The text of README.md: a head that the hub reads, and a table of the files."""
-    files = [each for each in _objects(manifest.get("files")) if isinstance(each.get("file"), str)]
+    files = [entry for entry in _objects(manifest.get("files")) if isinstance(entry.get("file"), str)]
     sources = _objects(manifest.get("sources"))
     head: Row = {"license": _licence(sources), "tags": ["ludus"]}
-    configs = [{"split": str(each.get("split", "train")), "path": each["file"]} for each in files]
+    configs = [{"split": str(entry.get("split", "train")), "path": entry["file"]} for entry in files]
     if configs:
         head["configs"] = [{"config_name": "default", "data_files": configs}]
     lines = [f"---\n{yaml.safe_dump(head, sort_keys=False)}---", f"# {repo}", ""]
@@ -36,10 +36,10 @@ def dataset_card(repo: str, manifest: Row) -> str:
     lines += [f"    ludus collect ENV --input hf:{repo}", ""]
     if files:
         lines += ["| file | split | rows | bytes | sha256 |", "| --- | --- | ---: | ---: | --- |"]
-        lines += [f"| {' | '.join(_cell(each.get(key)) for key in _COLUMNS)} |" for each in files]
+        lines += [f"| {' | '.join(_cell(entry.get(key)) for key in _COLUMNS)} |" for entry in files]
     if sources:
         lines += ["", "Made from:", ""]
-        lines += [f"- {_cell(each.get('file'))}{_details(each)}" for each in sources]
+        lines += [f"- {_cell(source.get('file'))}{_details(source)}" for source in sources]
     return "\n".join(lines) + "\n"
 
 
@@ -48,7 +48,7 @@ _COLUMNS = ("file", "split", "rows", "bytes", "sha256")
 
 def _licence(sources: list[Row]) -> str:
     """The licence of all sources; `other` if they differ, `unknown` if one is not known."""
-    names = {str(each.get("licence", "unknown")) for each in sources} or {"unknown"}
+    names = {str(source.get("licence", "unknown")) for source in sources} or {"unknown"}
     if len(names) > 1:
         return "unknown" if "unknown" in names else "other"
     name = names.pop()
@@ -62,7 +62,7 @@ def _details(source: Row) -> str:
 
 
 def _objects(value: Any) -> list[Row]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def _cell(value: Any) -> str:

@@ -13,11 +13,11 @@ from ludus.runtime.formats import GZIP, ZSTD
 if TYPE_CHECKING:
     import zstandard
 
-#: How many compressed bytes are unpacked at once. A zstd block of 4 bytes can hold 128 KB, so this bounds the memory
-#: that an archive made to exhaust it can take: 2048 bytes unpack to 64 MB at most.
+#: Compressed bytes per step. A zstd block of 4 bytes can hold 128 KB, so a decompression bomb takes at most 64 MB a
+#: step.
 _PIECE = 2048
 
-#: The largest zstd window that we unpack, which is what `zstd --long` makes: 128 MB.
+#: The largest zstd window that we unpack: 128 MB, as `zstd --long` writes it.
 _MAX_WINDOW = 2**27
 
 

@@ -1,4 +1,4 @@
-"""Conflicts between datasets that are collated: what trains badly, or leaks from train into validation.
+"""Conflicts between collated datasets: rows that contradict each other, and rows that leak from train to validation.
 
 The memory is about 150 bytes for each different prompt.
 """
@@ -36,8 +36,8 @@ class Conflicts:
 
     def __init__(self) -> None:
         self._prompt = RowPart()
-        self._train: dict[int, int] = {}  # the hash of a prompt of train, and of the row that has it
-        self._found: dict[str, Conflict] = {}
+        self._train: dict[int, int] = {}  # hash of a prompt in train -> hash of its row
+        self._conflicts: dict[str, Conflict] = {}
 
     def look(self, where: str, split: str, row: Row) -> None:
         """Look at one row."""
@@ -50,25 +50,25 @@ class Conflicts:
             self._add(_LEAK, where, "held-out rows have a prompt of train")
 
     def all(self, fields: dict[tuple[str, str], RowFields]) -> list[Conflict]:
-        """All conflicts. `fields` are the statistics by split and environment: fields may differ in type."""
-        return [*self._found.values(), *_types(fields)]
+        """All conflicts. `fields` are the statistics by split and environment; they show fields that differ in type."""
+        return [*self._conflicts.values(), *_types(fields)]
 
     def _add(self, kind: str, where: str, message: str) -> None:
-        found = self._found.setdefault(kind, Conflict(kind, message, where=where))
-        found.rows += 1
+        conflict = self._conflicts.setdefault(kind, Conflict(kind, message, where=where))
+        conflict.rows += 1
 
 
 def _types(fields: dict[tuple[str, str], RowFields]) -> list[Conflict]:
-    """Fields that have other types in other environments of the same split: a table for a trainer cannot hold both."""
-    found = []
+    """Fields whose type differs between environments of the same split: one table cannot hold both types."""
+    conflicts = []
     for split in dict.fromkeys(split for split, _ in fields):
         types: dict[str, dict[str, list[str]]] = {}
         for (of, environment), described in fields.items():
-            for name, each in described.fields.items() if of == split else ():
-                types.setdefault(name, {}).setdefault(" or ".join(sorted(each.types)), []).append(environment)
+            for name, stats in described.fields.items() if of == split else ():
+                types.setdefault(name, {}).setdefault(" or ".join(sorted(stats.types)), []).append(environment)
         for name, by_type in types.items():
             by_type.pop("", None)  # the field is always null there
             if len(by_type) > 1:
                 kinds = ", ".join(f"{kind} in {' and '.join(names)}" for kind, names in by_type.items())
-                found.append(Conflict(_TYPES, f"{split}: {name} is {kinds}"))
-    return found
+                conflicts.append(Conflict(_TYPES, f"{split}: {name} is {kinds}"))
+    return conflicts

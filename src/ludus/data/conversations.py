@@ -35,7 +35,7 @@ def split_conversation(messages: list[Item], lost: list[str]) -> tuple[list[Item
 
     What the Responses format has no place for is listed in `lost`.
     """
-    chat = [_chat_message(each) for each in messages]
+    chat = [_chat_message(message) for message in messages]
     answer = None
     if len(chat) > 1 and chat[-1].get("role") == "assistant" and isinstance(chat[-1].get("content"), str):
         answer = chat.pop()["content"]
@@ -61,10 +61,10 @@ def answer_text(field: str, messages: list[Item], lost: list[str]) -> str:
 def flat_tools(tools: Any, lost: list[str]) -> list[Item]:
     """Tools in the form of the Responses API, which has no object `function` inside. They may be a JSON text."""
     try:
-        given = orjson.loads(tools) if isinstance(tools, str) else tools
-        if isinstance(given, list) and all(isinstance(each, dict) and "name" in each for each in given):
-            return given
-        return tools_from_chat(given, Conversion("bad_row", "a task", lost))
+        entries = orjson.loads(tools) if isinstance(tools, str) else tools
+        if isinstance(entries, list) and all(isinstance(entry, dict) and "name" in entry for entry in entries):
+            return entries
+        return tools_from_chat(entries, Conversion("bad_row", "a task", lost))
     except orjson.JSONDecodeError as error:
         raise UserError(f"tools is not JSON: {error.msg}", "Fix the row or leave it out") from error
     except Failure as failure:

@@ -1,7 +1,7 @@
 """The work of `ludus data convert`: rows in anybody's layout become tasks, one JSON line each.
 
-The rows are read once, as a stream. The output is written beside its place and renamed when it is complete, so a
-mistake in the last row leaves no half of a dataset behind. Standard output gets the tasks as they are made.
+The rows are read once, as a stream. The output is a temporary file until it is complete, then it is renamed: a bad last
+row leaves no partial dataset behind. Standard output gets tasks at once.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _ELSEWHERE = "Make room or choose another --output"
 
 @dataclass
 class Converted:
-    """What a conversion did. `layout` is None if the mapping was given; `revision` is the commit of a hub's dataset.
+    """What a conversion did. `layout` is None if the caller chose the mapping; `revision` is the commit on the hub.
 
-    `rows` tasks were written. `repeated` rows held a task that was written already, as exported rollouts of one task
-    do. `left_out` counts what conversations held that a task has no place for, such as `messages[].weight`.
+    `rows` tasks were written. `repeated` rows held a task that was already written, as exported rollouts of one task
+    do. `left_out` counts parts of conversations for which a task has no field, such as `messages[].weight`.
     """
 
     source: str
@@ -60,10 +60,10 @@ class Converted:
 
     def as_json(self) -> dict[str, Any]:
         """The conversion, for `--json`."""
-        found = {"source": self.source, "revision": self.revision, "output": self.output, "rows": self.rows}
-        found["repeated"] = self.repeated
+        report = {"source": self.source, "revision": self.revision, "output": self.output, "rows": self.rows}
+        report["repeated"] = self.repeated
         mapping = self.mapping.model_dump(exclude_defaults=True)
-        return {**found, "layout": self.layout, "mapping": mapping, "left_out": self.left_out}
+        return {**report, "layout": self.layout, "mapping": mapping, "left_out": self.left_out}
 
 
 def convert(
@@ -91,7 +91,7 @@ def convert(
         check_new(Path(output), overwrite=overwrite)
     pinned = resolve(source)
     revision = HubReference.parse(str(pinned)).revision if is_hub(pinned) else None
-    made, count = _Made(), 0
+    tally, count = _Tally(), 0
     with closing(read_lines(pinned)) as opened, _opened(output) as file:
         lines = itertools.islice(opened, limit)
         first = list(itertools.islice(lines, _SAMPLE))
@@ -104,12 +104,12 @@ def convert(
         if layout is not None:
             mapping = _joined(layout.mapping, mapping)
             mapping.check()
-        for count, row in enumerate(_tasks(itertools.chain(first, lines), mapping, made), start=1):
+        for count, row in enumerate(_tasks(itertools.chain(first, lines), mapping, tally), start=1):
             file.write(orjson.dumps(row) + b"\n")
             if count % _EVERY == 0:
                 tick(count)
     name = layout.name if layout is not None else None
-    return Converted(str(source), str(output), count, name, mapping, revision, dict(made.left_out), made.repeated)
+    return Converted(str(source), str(output), count, name, mapping, revision, dict(tally.left_out), tally.repeated)
 
 
 def load_mapping(path: Path) -> RowMapping:
@@ -137,7 +137,7 @@ def _opened(output: str | Path) -> Iterator[BinaryIO]:
 
 
 def _detected(rows: list[Row], mapping: RowMapping) -> Layout | None:
-    """The layout of the rows. A template makes tasks of rows that have no known layout, too."""
+    """The layout of the rows. With a prompt template, rows without a known layout are fine."""
     return detect_layout(rows) if mapping.prompt is None else fitting_layout(rows)
 
 
@@ -148,13 +148,13 @@ def _about(source: str, layout: Layout, mapping: RowMapping) -> str:
 
 
 def _joined(layout: RowMapping, more: RowMapping) -> RowMapping:
-    """The layout's mapping with what was given in addition; what was given wins."""
-    given = more.model_dump(exclude_defaults=True)
+    """The layout's mapping with the user's additions; the user's win."""
+    additions = more.model_dump(exclude_defaults=True)
     replaced = {*more.map, *more.drop}
     targets = set(more.map.values())
     known = layout.model_dump()
     known["map"] = {key: to for key, to in layout.map.items() if key not in replaced and to not in targets}
-    for key, value in given.items():
+    for key, value in additions.items():
         if isinstance(value, dict) and key != "prompt":
             known[key] = {**known[key], **value}
         else:
@@ -162,8 +162,8 @@ def _joined(layout: RowMapping, more: RowMapping) -> RowMapping:
     return RowMapping.model_validate(known)
 
 
-class _Made:
-    """What the tasks so far left out, and which tasks were made: those of a `task` field are made once."""
+class _Tally:
+    """Counts what the tasks so far left out, and recognises repeated tasks."""
 
     def __init__(self) -> None:
         self.left_out = Counter[str]()
@@ -171,32 +171,32 @@ class _Made:
         self._digests: set[str] = set()
 
     def is_new(self, task: Row) -> bool:
-        """Whether a task was not made before. Counts those that were."""
+        """Whether a task was not written before. Counts repeated ones."""
         before = len(self._digests)
         self._digests.add(digest(task))
         self.repeated += len(self._digests) == before
         return len(self._digests) > before
 
 
-def _tasks(lines: Iterator[tuple[str, bytes]], mapping: RowMapping, all_made: _Made) -> Iterator[Row]:
+def _tasks(lines: Iterator[tuple[str, bytes]], mapping: RowMapping, tally: _Tally) -> Iterator[Row]:
     kinds = _Kinds(mapping)
     for where, line in lines:
         row = _parsed(where, line)
         refuse_losses(where, line.strip(), row)
         try:
             lost: list[str] = []
-            made = mapping.task_row(row, lost)
-            all_made.left_out.update({re.sub(r"\[\d+\]", "[]", each.partition(": ")[0]) for each in lost})
-            Task.model_validate(made)
+            task = mapping.task_row(row, lost)
+            tally.left_out.update({re.sub(r"\[\d+\]", "[]", loss.partition(": ")[0]) for loss in lost})
+            Task.model_validate(task)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
         except ValidationError as error:
             field = ".".join(str(step) for step in error.errors()[0]["loc"]) or "row"
             raise UserError(f"{where}: {describe_errors(field, error.errors()[:1])}") from error
-        if mapping.task is not None and not all_made.is_new(made):
+        if mapping.task is not None and not tally.is_new(task):
             continue
-        kinds.look(where, made)
-        yield made
+        kinds.look(where, task)
+        yield task
 
 
 def _parsed(where: str, line: bytes) -> Row:
@@ -210,7 +210,7 @@ def _parsed(where: str, line: bytes) -> Row:
 
 
 class _Kinds:
-    """The kind of value that each field had first. A field that changes it is refused."""
+    """The type of each field's first value. A later row with another type is refused."""
 
     def __init__(self, mapping: RowMapping) -> None:
         self._sources = {target: source for source, target in mapping.map.items()}

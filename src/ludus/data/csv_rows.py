@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -15,7 +16,7 @@ from ludus.errors import UserError
 #: A row over more lines than this has a quote that is never closed.
 _MAX_LINES = 100_000
 
-#: After this many blank lines in a row, the following ones are skipped all at once.
+#: After this many blank lines, the following ones are skipped at once.
 _BLANKS = 64
 
 _QUOTES = 'Check the quotes: a text with a comma or a quote is written as "a, ""b"""'
@@ -30,7 +31,7 @@ def csv_lines(name: str, file: io.BufferedReader, delimiter: str | None, max_siz
         csv.field_size_limit(max_size)
     lines = _Lines(name, file, max_size)
     header = lines.readline()
-    reader = csv.reader(_chained(header, lines), delimiter=delimiter or _delimiter(header), strict=True)
+    reader = csv.reader(itertools.chain([header], lines), delimiter=delimiter or _delimiter(header), strict=True)
     columns: list[str] | None = None
     start, blanks = 1, 0
     while True:
@@ -63,7 +64,7 @@ class _Lines:
     def __init__(self, name: str, file: io.BufferedReader, max_size: int) -> None:
         self._name, self._file, self._max_size = name, file, max_size
         self.number = 0  # of the last line
-        self._before = 0  # the number of the last line of the row before
+        self._before = 0  # last line of the previous row
 
     def __iter__(self) -> _Lines:
         return self
@@ -99,13 +100,8 @@ class _Lines:
             raise UserError(cause, "Convert the file: iconv -f LATIN1 -t UTF-8 FILE > NEW") from error
 
 
-def _chained(first: str, rest: _Lines) -> Iterator[str]:
-    yield first
-    yield from rest
-
-
 def _delimiter(header: str) -> str:
-    return next((each for each in (",", "\t", ";") if each in header), ",")
+    return next((mark for mark in (",", "\t", ";") if mark in header), ",")
 
 
 def _columns(where: str, names: list[str]) -> list[str]:

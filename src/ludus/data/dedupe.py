@@ -25,7 +25,7 @@ _ELSEWHERE = "Choose another --output"
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A row that came before: at `first`. The similarity of an exact duplicate is 1."""
+    """A row whose duplicate stands earlier, at `first`. The similarity of an exact duplicate is 1."""
 
     where: str
     first: str
@@ -34,7 +34,7 @@ class Duplicate:
 
 @dataclass
 class DedupeReport:
-    """What was found. `differ` counts exact duplicates whose other fields differ from the row that stays."""
+    """What `dedupe` counted. `differ` counts exact duplicates whose other fields differ from the row that stays."""
 
     rows: int = 0
     kept: int = 0
@@ -80,7 +80,7 @@ def dedupe(
 class _Search:
     def __init__(self, by: str, near: float | None) -> None:
         self._part = RowPart(by)
-        self._first: dict[bytes, tuple[str, bytes]] = {}  # by the digest of the part: where, and the row's own digest
+        self._first: dict[bytes, tuple[str, bytes]] = {}  # digest of the part -> place and digest of the row
         self._near = NearDuplicates(near) if near is not None else None
         self._near_where: list[str] = []
 
@@ -95,10 +95,10 @@ class _Search:
             _show(report, where, first[0], 1.0)
             return True
         if self._near is not None:
-            found = self._near.find_or_add(self._part.tokens(where, row))
-            if found is not None:
+            earlier = self._near.find_or_add(self._part.tokens(where, row))
+            if earlier is not None:
                 report.near += 1
-                _show(report, where, self._near_where[found[0]], found[1])
+                _show(report, where, self._near_where[earlier[0]], earlier[1])
                 return True
             self._near_where.append(where)
         self._first[key] = where, whole

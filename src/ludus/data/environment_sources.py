@@ -32,37 +32,37 @@ def environment_sources(
         if key not in loaded:
             loaded[key] = Environment.load(spec)
     by_name: dict[str, Environment] = {}
-    for each in loaded.values():
-        if by_name.setdefault(each.name, each).folder != each.folder:
-            where = f"{by_name[each.name].folder} and {each.folder}"
-            raise UserError(f"two environments are called {each.name}: {where}", "Rename one of them")
+    for environment in loaded.values():
+        if by_name.setdefault(environment.name, environment).folder != environment.folder:
+            where = f"{by_name[environment.name].folder} and {environment.folder}"
+            raise UserError(f"two environments are called {environment.name}: {where}", "Rename one of them")
     if not by_name:
         raise UserError("no environment is named", "Name one: --env ENV, or --train ENV=FILE")
     for option, names in (("--repeats", [] if isinstance(repeats, int) else repeats), ("--license", licences or ())):
         for name in names:
             if name not in by_name:
                 raise UserError(f"{option} names {name:.60}, which is not prepared", did_you_mean(name, by_name))
-    found = []
+    sources = []
     for name, environment in by_name.items():
-        given = [(split, Path(file)) for split, spec, file in files if loaded[spec].name == name]
-        own = _own(environment, {split for split, _ in given})
+        named = [(split, Path(file)) for split, spec, file in files if loaded[spec].name == name]
+        own = _own(environment, {split for split, _ in named})
         times = repeats if isinstance(repeats, int) else repeats.get(name, 1)
-        for split, path, licence in (*((split, path, "unknown") for split, path in given), *own):
+        for split, path, licence in (*((split, path, "unknown") for split, path in named), *own):
             source = SplitSource(name, split, path, environment.task, times if split == "train" else 1)
             source.licence = (licences or {}).get(name, licence)
-            found.append(source)
-        if not given and not own:
+            sources.append(source)
+        if not named and not own:
             hint = f"Name files: --train {name}=FILE"
             raise UserError(f"environment {name} has no dataset {', '.join(SPLITS)}", hint)
-    return found
+    return sources
 
 
 def _own(environment: Environment, replaced: set[str]) -> list[tuple[str, Path, str]]:
     """The environment's own files, without the splits for which files are named."""
-    found = []
+    datasets = []
     for dataset in environment.datasets:
         if dataset.name in SPLITS and dataset.name not in replaced:
             file = environment.file_of(dataset)
             if file is not None:
-                found.append((dataset.name, Path(file), dataset.licence))
-    return found
+                datasets.append((dataset.name, Path(file), dataset.licence))
+    return datasets

@@ -9,7 +9,7 @@ from typing import Any
 from ludus.record import Row
 from ludus.store.statistics import Distribution
 
-#: Fields beyond these are not described, and distinct values beyond these not counted.
+#: More fields are not described; more distinct values are not counted.
 _MOST_FIELDS, _MOST_DISTINCT = 500, 10_000
 _BATCH = 1024
 
@@ -60,8 +60,8 @@ class LengthSummary:
     def as_json(self) -> dict[str, float]:
         """Count, mean, p50, p95 and max, each as a whole number except the mean."""
         self._flush()
-        found = self._distribution.summary()
-        return {name: round(value, 1) if name == "mean" else round(value) for name, value in found.items()}
+        summary = self._distribution.summary()
+        return {name: round(value, 1) if name == "mean" else round(value) for name, value in summary.items()}
 
     def _flush(self) -> None:
         if self._waiting:
@@ -97,16 +97,16 @@ class FieldStats:
             self._numbers.add(float(value))
 
     def as_json(self) -> dict[str, Any]:
-        """Everything that was found. `distinct` is at least the number if `distinct_is_exact` is false."""
-        found: dict[str, Any] = {"rows": self.rows, "empty": self.empty, "types": dict(self.types)}
+        """All statistics of the field. `distinct` is a lower bound if `distinct_is_exact` is false."""
+        summary: dict[str, Any] = {"rows": self.rows, "empty": self.empty, "types": dict(self.types)}
         if self._seen:
-            found |= {"distinct": len(self._seen), "distinct_is_exact": len(self._seen) < _MOST_DISTINCT}
+            summary |= {"distinct": len(self._seen), "distinct_is_exact": len(self._seen) < _MOST_DISTINCT}
         if self._numbers.count:
-            found["number"] = self._numbers.as_json()
+            summary["number"] = self._numbers.as_json()
         lengths = self._lengths.as_json()
         if lengths["count"]:
-            found["length"] = lengths
-        return found
+            summary["length"] = lengths
+        return summary
 
 
 class RowFields:
@@ -114,7 +114,7 @@ class RowFields:
 
     def __init__(self) -> None:
         self.fields: dict[str, FieldStats] = {}
-        self.left_out = 0  # values of fields beyond the most that are described
+        self.left_out = 0  # values of fields beyond `_MOST_FIELDS`
 
     def add(self, row: Row) -> None:
         """Add one row."""
@@ -127,13 +127,13 @@ class RowFields:
 
     def as_json(self) -> dict[str, Any]:
         """The statistics by the names of the fields."""
-        return {name: each.as_json() for name, each in self.fields.items()}
+        return {name: stats.as_json() for name, stats in self.fields.items()}
 
     def _add(self, name: str, value: Any) -> None:
-        found = self.fields.get(name)
-        if found is None:
+        stats = self.fields.get(name)
+        if stats is None:
             if len(self.fields) == _MOST_FIELDS:
                 self.left_out += 1
                 return
-            found = self.fields[name] = FieldStats()
-        found.add(value)
+            stats = self.fields[name] = FieldStats()
+        stats.add(value)

@@ -1,8 +1,8 @@
 """Rows of files in several formats, read as a stream of JSON lines.
 
 Memory does not grow with the file. Whatever the format, a row arrives as the bytes of one JSON object, together with
-its place for error messages. A file is known by its first bytes; its name decides only between CSV and JSON lines. So
-a `.jsonl` that is gzip inside is read, and a file in a format that we do not read is called by its name.
+its place for error messages. The first bytes of a file tell its format; its name decides only between CSV and JSON
+lines. So a gzipped file named `.jsonl` is read, and the error for an unknown format names it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def read_file_lines(path: Path, name: str) -> Generator[tuple[str, bytes], None,
     try:
         with ExitStack() as stack:
             file: io.BufferedReader = stack.enter_context(path.open("rb"))
-            for count, found in enumerate(_rows(name, path, file, stack), start=1):  # noqa: B007
-                yield found
+            for count, row in enumerate(_rows(name, path, file, stack), start=1):  # noqa: B007
+                yield row
     except DamagedArchive as error:
         after = f" after row {count}" if count else ""
         raise UserError(f"{name}{after}: {error}", "Copy or download it again") from error
@@ -62,7 +62,7 @@ def _rows(name: str, path: Path, file: io.BufferedReader, stack: ExitStack) -> I
         plain = False
         head, whole = _peek(content)
         if (again := next((kind for kind, start in _PACKED.items() if head.startswith(start)), None)) is not None:
-            raise UserError(f"{name}: this is {again} inside of a compressed file", "Unpack it once")
+            raise UserError(f"{name}: this is {again} inside a compressed file", "Unpack it once")
     if head.startswith(PARQUET):
         on_disk = path if plain and path.is_file() else _spooled(name, whole, stack)
         return parquet_lines(name, on_disk, MAX_ROW)
@@ -119,7 +119,7 @@ def _spooled(name: str, file: IO[bytes], stack: ExitStack) -> Path:
         while chunk := file.read(2**20):
             if copy.tell() + len(chunk) > MAX_SPOOLED:
                 cause = f"{name}: this Parquet file has more than {MAX_SPOOLED:,} bytes when it is unpacked"
-                raise UserError(cause, "Unpack it yourself, and name the file: Parquet is compressed inside")
+                raise UserError(cause, "Unpack it and name the unpacked file")
             copy.write(chunk)
         copy.flush()
     except OSError as error:
@@ -129,22 +129,22 @@ def _spooled(name: str, file: IO[bytes], stack: ExitStack) -> Path:
 
 
 def _suffix(name: str) -> str:
-    """The ending that names the format of the rows, without that of the compression: `.csv` for `rows.csv.gz`."""
+    """The suffix without that of the compression: `.csv` for `rows.csv.gz`."""
     path = Path(name)
     return (path.with_suffix("") if path.suffix in (".gz", ".zst", ".zstd", ".gzip") else path).suffix.lower()
 
 
 def _looks_like_csv(text: bytes) -> bool:
-    """Whether the first line may be the header of a CSV file: it is no JSON object, and has names between commas."""
+    """Whether the first line may be a CSV header: names with a separator between them, and no JSON object."""
     line = text.split(b"\n", 1)[0]
-    return line[:1].isalpha() and any(each in line for each in (b",", b"\t", b";")) and b"{" not in line
+    return line[:1].isalpha() and any(mark in line for mark in (b",", b"\t", b";")) and b"{" not in line
 
 
 def _array_rows(name: str, file: io.BufferedReader) -> Iterator[tuple[str, bytes]]:
     chunks = iter(lambda: file.read(2**16), b"")
     for number, element in enumerate(array_elements(chunks, MAX_ROW), start=1):
         where = f"{name} row {number}"
-        if b"\n" in element or b"\r" in element:  # a row must be one line, and in a JSON text no line end may stand
+        if b"\n" in element or b"\r" in element:  # a row must be one line; in valid JSON, line ends are only whitespace
             try:
                 orjson.loads(element)
             except orjson.JSONDecodeError as error:

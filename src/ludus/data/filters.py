@@ -1,6 +1,6 @@
 """Filters: which rollouts of a run enter a training set.
 
-A failed rollout never does: it has no reward. A masked one does only if it is asked for by its outcome.
+A failed rollout never does: it has no reward. A masked one does only if `outcome` asks for it.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,7 +33,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 #: Control characters, halves of characters, and ends of lines and paragraphs.
 _NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")
 
-#: Seconds until a hub that does not answer is given up.
+#: Seconds before a request to the hub times out.
 _TIMEOUT = 20.0
 
 
@@ -46,11 +47,11 @@ class HubReference(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> HubReference:
         """Read a reference. `hf:` may be left out."""
-        found = _REFERENCE.fullmatch(text if is_hub(text) else PREFIX + text)
-        if found is None or ".." in text:
+        match = _REFERENCE.fullmatch(text if is_hub(text) else PREFIX + text)
+        if match is None or ".." in text:
             hint = "Write hf:OWNER/NAME, hf:OWNER/NAME@REVISION or hf:OWNER/NAME:SPLIT"
             raise UserError(f"{text!r:.100} is not a dataset of the hub", hint)
-        return cls(found["repo"], found["revision"], found["split"] or None)
+        return cls(match["repo"], match["revision"], match["split"] or None)
 
     def __str__(self) -> str:
         at = f"@{self.revision}" if self.revision else ""
@@ -74,22 +75,22 @@ def is_hub(source: object) -> bool:
 def pinned(source: str) -> str:
     """The reference with its revision resolved to a commit. Fails if the split does not exist."""
     reference = HubReference.parse(source)
-    found = revision_of(reference)
-    files_of_split(found, reference)
-    return str(reference._replace(revision=found.commit))
+    revision = revision_of(reference)
+    files_of_split(revision, reference)
+    return str(reference._replace(revision=revision.commit))
 
 
 def hub_lines(source: str) -> Generator[tuple[str, bytes], None, None]:
     """The rows of a dataset on the hub, each with its place. Files are downloaded when their turn comes."""
     reference = HubReference.parse(source)
-    found = revision_of(reference)
-    for file in files_of_split(found, reference):
-        name = f"{PREFIX}{found.repo}@{found.commit[:8]}:{file}"
-        yield from read_file_lines(fetched(found, file), name)
+    revision = revision_of(reference)
+    for file in files_of_split(revision, reference):
+        name = f"{PREFIX}{revision.repo}@{revision.commit[:8]}:{file}"
+        yield from read_file_lines(fetched(revision, file), name)
 
 
 def revision_of(reference: HubReference) -> HubRevision:
-    """The files of a dataset at a revision. What a commit holds never changes, so it is asked for once."""
+    """The files of a dataset at a revision. A commit never changes, so its files are cached."""
     if reference.revision and _COMMIT.fullmatch(reference.revision):
         return _at_commit(endpoint(), reference.repo, reference.revision)
     return _look_up(reference)
@@ -108,58 +109,66 @@ def _look_up(reference: HubReference) -> HubRevision:
         raise UserError(f"the hub {host()} names no commit of {reference}", "Check HF_ENDPOINT")
     head: Any = info.card_data
     card = head.to_dict() if head is not None else {}
-    files = [each.rfilename for each in info.siblings or []]
+    files = [sibling.rfilename for sibling in info.siblings or []]
     _check_names(reference, files)
     return HubRevision(reference.repo, commit, files, card)
 
 
 def _check_names(reference: HubReference, files: list[str]) -> None:
-    """Refuse names that are no paths inside of the dataset: the hub is not ours, and names become paths."""
+    """Refuse names that are no paths inside the dataset: names become paths, and we do not trust the hub."""
     known, hint = set(files), "Do not use this dataset"
     for file in files:
         steps = file.split("/")
         if file.startswith("/") or "\\" in file or ".." in steps:
-            raise UserError(f"{reference} lists a file {file!r:.80} outside of itself", hint)
-        if "" in steps or "." in steps or any(unicodedata.category(each) in _NOT_IN_NAMES for each in file):
-            raise UserError(f"{reference} lists a file {file!a:.80}, which is no proper name", hint)
-        folder = next((each for each in accumulate(steps[:-1], "{}/{}".format) if each in known), None)
+            raise UserError(f"{reference} lists a file {file!r:.80} outside its folder", hint)
+        if "" in steps or "." in steps or any(unicodedata.category(character) in _NOT_IN_NAMES for character in file):
+            raise UserError(f"{reference} lists a file with a bad name: {file!a:.80}", hint)
+        folder = next((parent for parent in accumulate(steps[:-1], "{}/{}".format) if parent in known), None)
         if folder is not None:
             raise UserError(f"{reference} lists {folder!r:.80} as a file and as a folder", hint)
 
 
-def files_of_split(found: HubRevision, reference: HubReference) -> list[str]:
+def files_of_split(revision: HubRevision, reference: HubReference) -> list[str]:
     """The files of the split that the reference names."""
-    name = f"{PREFIX}{found.repo}"
-    return split_files(name, found.files, found.card.get("configs"), reference.split)
+    name = f"{PREFIX}{revision.repo}"
+    return split_files(name, revision.files, revision.card.get("configs"), reference.split)
 
 
-def fetched(found: HubRevision, file: str) -> Path:
+def fetched(revision: HubRevision, file: str) -> Path:
     """The path of a file of the dataset in the cache. Downloads it if it is not there yet."""
     from huggingface_hub import hf_hub_download
 
-    with hub_errors(HubReference(found.repo, found.commit[:8], file)):
+    with hub_errors(HubReference(revision.repo, revision.commit[:8], file)):
         path = hf_hub_download(
-            found.repo, file, repo_type="dataset", revision=found.commit, etag_timeout=_TIMEOUT, endpoint=endpoint()
+            revision.repo,
+            file,
+            repo_type="dataset",
+            revision=revision.commit,
+            etag_timeout=_TIMEOUT,
+            endpoint=endpoint(),
         )
     return Path(str(path))
 
 
 def client() -> HfApi:
-    """The hub's client. The token is found as its own commands find it."""
-    try:
-        from huggingface_hub import HfApi
-    except ImportError as error:
-        raise missing_extra("huggingface_hub, which reads datasets from the hub,", "data") from error
+    """The hub's client. It looks for the token where its own commands do."""
+    _require_library()
+    from huggingface_hub import HfApi
+
     return HfApi(endpoint=endpoint(), library_name="ludus")
 
 
 def endpoint() -> str:
     """The URL of the hub."""
-    try:
-        from huggingface_hub import constants
-    except ImportError as error:
-        raise missing_extra("huggingface_hub, which reads datasets from the hub,", "data") from error
+    _require_library()
+    from huggingface_hub import constants
+
     return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+
+
+def _require_library() -> None:
+    if find_spec("huggingface_hub") is None:
+        raise missing_extra("huggingface_hub, which talks to the hub,", "data")
 
 
 def host() -> str:
@@ -170,11 +179,10 @@ def host() -> str:
 
 @contextmanager
 def hub_errors(about: object) -> Iterator[None]:
-    """Turn what goes wrong between us and the hub into one line. The client's own messages can hold signed URLs."""
-    try:
-        from huggingface_hub import errors
-    except ImportError as error:
-        raise missing_extra("huggingface_hub, which talks to the hub,", "data") from error
+    """Turn errors of the hub's client into one line. The client's own messages can hold signed URLs."""
+    _require_library()
+    from huggingface_hub import errors
+
     try:
         yield
     except errors.GatedRepoError as error:
@@ -201,8 +209,8 @@ def hub_errors(about: object) -> Iterator[None]:
         cause = "the hub sent only part of a file" if "onsistency check" in first else error.strerror or first[:200]
         raise UserError(f"{about}: {cause}", "Run it again: what has arrived is kept") from error
     except ValueError as error:
-        raise UserError(f"the hub {host()} sent an answer that cannot be read for {about}", "Run it again") from error
-    except RuntimeError as error:  # the client could not upload a large file, and names why as the cause
+        raise UserError(f"the hub {host()} sent an unreadable answer for {about}", "Run it again") from error
+    except RuntimeError as error:  # the client could not upload a large file; __cause__ says why
         refusal = error.__cause__
         if not isinstance(refusal, errors.HfHubHTTPError):
             raise _unreachable(about, error) from error
@@ -212,11 +220,11 @@ def hub_errors(about: object) -> Iterator[None]:
 
 def _unreachable(about: object, error: BaseException) -> UserError:
     causes: list[BaseException] = []
-    each: BaseException | None = error
-    while each is not None and each not in causes:
-        causes.append(each)
-        each = each.__cause__ or each.__context__
-    timed_out = any("Timeout" in type(each).__name__ for each in causes)
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    timed_out = any("Timeout" in type(cause).__name__ for cause in causes)
     what = "did not answer in time" if timed_out else "cannot be reached"
     hint = "Run it again: what has arrived is kept. HF_ENDPOINT names the hub"
     return UserError(f"{about}: the hub {host()} {what}", hint)

@@ -1,4 +1,4 @@
-"""The rows of several files, one file after another, and how far the reading is."""
+"""The rows of several files, one file after another, with the progress of reading."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ludus.record import Row
 #: The number of rows between two calls of `tick`.
 _TICK_EVERY = 256
 
-#: Files whose size is the number of bytes that their rows have. Of other files the share that is read is unknown.
+#: Files whose size is the sum of their rows' bytes. For other formats the progress is unknown.
 _PLAIN = (".jsonl", ".ndjson", ".json")
 
 
@@ -33,12 +33,12 @@ Tick = Callable[[ReadingProgress], None]
 
 
 class Inputs:
-    """Files of rows. `-` is standard input, and the folder of a collection stands for its rollouts.
+    """Files of rows. `-` is standard input; the folder of a collection means its rollouts.
 
         for where, row in Inputs(["a.jsonl", "b.jsonl"]).rows():
             ...
 
-    `passes` is how often the files will be read; a pipe can be read only once. `tick` hears of progress.
+    `passes` is how often the files will be read; a pipe can be read only once. `tick` is called with the progress.
     """
 
     def __init__(self, paths: Sequence[str | Path], tick: Tick = lambda _: None, passes: int = 1) -> None:
@@ -53,16 +53,16 @@ class Inputs:
 
     def lines(self, path: Path | None = None) -> Iterator[tuple[str, bytes]]:
         """The lines of one file or of all files, each with its place (`FILE:LINE`). Raises if there are none."""
-        found = False
-        for each in self.paths if path is None else [path]:
-            for where, line in read_lines(each):
-                found = True
+        any_rows = False
+        for file in self.paths if path is None else [path]:
+            for where, line in read_lines(file):
+                any_rows = True
                 self._rows += 1
                 self._bytes += len(line)
                 if self._rows % _TICK_EVERY == 0:
                     self._tick(self._progress())
                 yield where, line
-        if not found:
+        if not any_rows:
             empty = ", ".join(map(str, self.paths if path is None else [path]))
             raise UserError(f"{empty} holds no rows", "Name a file that holds some")
 
@@ -87,10 +87,10 @@ def ends_with_newline(line: bytes) -> bytes:
     return line if line.endswith(b"\n") else line + b"\n"
 
 
-def _file(given: str | Path) -> Path:
-    if str(given) == "-":
+def _file(source: str | Path) -> Path:
+    if str(source) == "-":
         return Path("/dev/stdin")
-    path = Path(given)
+    path = Path(source)
     if path.is_dir():
         if not (path / "rollouts.jsonl").is_file():
             raise UserError(f"{path} is a folder without rollouts.jsonl", "Name a file of rows")
@@ -101,9 +101,9 @@ def _file(given: str | Path) -> Path:
 def _size(path: Path, passes: int) -> int | None:
     """The bytes of a file, if they are the bytes of its rows. Refuses a pipe that would be read twice."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:  # reading it will say why
         return None
-    if passes > 1 and not stat.S_ISREG(found.st_mode):
+    if passes > 1 and not stat.S_ISREG(status.st_mode):
         raise UserError(f"{path} can be read only once, and its rows are needed {passes} times", "Name a file")
-    return found.st_size if path.suffix in _PLAIN and stat.S_ISREG(found.st_mode) else None
+    return status.st_size if path.suffix in _PLAIN and stat.S_ISREG(status.st_mode) else None

@@ -1,7 +1,7 @@
 """The elements of a JSON array, cut out of a stream of bytes without reading the whole array.
 
-Only strings and brackets are looked at. What stands between two commas is handed out as it is, and whoever parses an
-element finds the other mistakes in it.
+The scanner knows only strings, brackets and commas. It yields the bytes between two commas as they are; parsing an
+element finds all other mistakes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class _Splitter:
     def __init__(self, max_size: int) -> None:
         self._max_size = max_size
         self._buffer = bytearray()  # the current element, from its first byte on
-        self._at = 0  # what lies before is scanned
-        self._depth = 0  # of brackets; 1 is between the elements, and -1 after the array
+        self._at = 0  # bytes scanned so far
+        self._depth = 0  # of brackets: 1 between the elements, -1 after the array
         self._in_text = False
         self._elements = 0
 
@@ -76,15 +76,15 @@ class _Splitter:
         if self._depth == -1:
             return None
         while self._at < len(buffer):
-            found = (_IN_TEXT if self._in_text else _STRUCTURE).search(buffer, self._at)
-            if found is None:
+            match = (_IN_TEXT if self._in_text else _STRUCTURE).search(buffer, self._at)
+            if match is None:
                 self._at = len(buffer)
                 return None
-            place, what = found.start(), buffer[found.start()]
+            place, what = match.start(), buffer[match.start()]
             self._at = place + 1
             if self._in_text:
                 if what == ord("\\"):
-                    self._at += 1  # the escaped character, which may not be here yet
+                    self._at += 1  # skip the escaped character, even if the next chunk holds it
                 else:
                     self._in_text = False
             elif what == ord('"'):

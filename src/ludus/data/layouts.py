@@ -1,7 +1,7 @@
 """Well-known layouts of datasets, and how to tell which one a file has.
 
-A layout is a mapping together with the fields that its rows must have. The first layout that the first rows fit is
-taken, so the special ones stand before the general ones.
+A layout is a mapping and the fields that its rows must have. The first layout that fits the first rows wins, so special
+layouts stand before general ones.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _texts(value: Any) -> bool:
 
 
 def _texts_or_none(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _task(value: Any) -> bool:

@@ -1,7 +1,7 @@
-"""The lines of a file of JSON rows, whatever its line ends: those of Unix, of Windows and of old Macs (a lone CR).
+"""The lines of a file of JSON rows with any line ends: LF, CR LF, or the lone CR of old Macs.
 
-Memory is bounded by the longest row, and blank lines cost next to nothing, however many there are. So a small archive
-cannot keep a reader busy with what it unpacks to.
+Memory is bounded by the longest row. Runs of blank lines are skipped in blocks, so that a small archive cannot unpack
+to hours of reading.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 #: How much of a line without an end is read at once.
 _PIECE = 2**20
 
-#: After this many blank lines in a row, the following ones are skipped all at once.
+#: After this many blank lines, the following ones are skipped at once.
 _BLANKS = 64
 
 
@@ -26,8 +26,8 @@ class LongLine(Exception):
 
 def numbered_lines(file: io.BufferedReader, max_size: int) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that are not blank, each with its number."""
-    number, blanks = 0, 0  # lines read so far, and how many of the last ones were blank
-    held = bytearray()  # the beginning of a line whose end is not read yet
+    number, blanks = 0, 0  # lines so far, and blank lines just before
+    held = bytearray()  # a line without its end
     while piece := file.readline(_PIECE):
         if not held and piece.endswith(b"\n") and piece.find(b"\r", 0, len(piece) - 2) < 0:
             number += 1

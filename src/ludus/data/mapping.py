@@ -1,9 +1,9 @@
 """How the fields of a foreign row become those of a task.
 
-A mapping says which field goes where: `map: {question: prompt, answer: expected_answer}`. Four targets have a meaning
-of their own: `prompt` (a text or a conversation), `system`, `context` (a text that follows the prompt) and `tools`
-build `responses_create_params`. `options` become lettered choices. Every other target is a field of the task. Fields
-that are not named keep their names. A template builds the user's message in place of the `prompt` field's text.
+A mapping says which field goes where: `map: {question: prompt, answer: expected_answer}`. Five targets are special:
+`prompt` (a text or a conversation), `system`, `context` (a text after the prompt) and `tools` build
+`responses_create_params`, and `options` become lettered choices. Every other target is a field of the task. Unmapped
+fields keep their names. A template builds the user's message instead of the `prompt` field's text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PARTS = ("prompt", "system", "context", "tools", "options")
 
 
 class RowMapping(BaseModel):
-    """A mapping, as a YAML file holds it. A field inside of another is written with a dot: `extra_info.answer`.
+    """A mapping, as a YAML file holds it. Dots lead into objects: `extra_info.answer`.
 
     `after` keeps what follows the last occurrence of a mark (`answer: "####"`), `boxed` what is in the last
     `\\boxed{}`. `text` turns values into text, `parse` reads text that is JSON. `set` adds fields with fixed values.
@@ -52,7 +52,7 @@ class RowMapping(BaseModel):
     task: str | None = None
 
     def check(self) -> None:
-        """Refuse a mapping of which a part would be ignored."""
+        """Refuse a mapping if a part of it would be ignored."""
         sources: dict[str, str] = {}
         for source, target in self.map.items():
             if target in sources:
@@ -63,11 +63,11 @@ class RowMapping(BaseModel):
                 raise UserError(f"{source:.60} is mapped to {target:.60} and dropped", "Leave out one of the two")
 
     def task_row(self, row: Row, lost: list[str] | None = None) -> Row:
-        """The task of a row. What a conversation holds that a task has no place for is listed in `lost`."""
+        """The task of a row. `lost` lists the parts of a conversation for which a task has no field."""
         row, lost = self.parsed(row), [] if lost is None else lost
         if self.task is not None:
             row = _whole_task(self.task, row)
-        template = self._filled(row)  # before fields move: a template uses the names that the user sees in the file
+        template = self._filled(row)  # before fields move: a template uses the names in the file
         values = self._values(row, lost)
         parts = {target: values.pop(target) for target in _PARTS if target in values}
         for field in (*self.map, *self.drop):
@@ -76,18 +76,18 @@ class RowMapping(BaseModel):
         if clash is not None:
             hint = f"Leave the other out with --drop {clash}"
             raise UserError(f"{clash} is a field of the row, and another field is mapped to it", hint)
-        made = {**row, **self.set}
+        task = {**row, **self.set}
         for target, value in values.items():
-            _put(made, target, value)
+            _put(task, target, value)
         for field in self.text:
-            _put(made, field, _as_text(field, _get(made, field)))
-        params = made.pop("responses_create_params", None)
+            _put(task, field, _as_text(field, _get(task, field)))
+        params = task.pop("responses_create_params", None)
         if template is not None:
-            _use_template(template, parts, made)
-        return {"responses_create_params": _request(params, parts, made, lost), **made}
+            _use_template(template, parts, task)
+        return {"responses_create_params": _request(params, parts, task, lost), **task}
 
     def parsed(self, row: Row) -> Row:
-        """A copy of the row in which the texts that are JSON are read."""
+        """A copy of the row with its JSON texts (`parse`) decoded."""
         row = dict(row)
         for field in self.parse:
             _put(row, field, _parsed(field, _get(row, field)))
@@ -137,7 +137,7 @@ class RowMapping(BaseModel):
 
 
 class _Filled(NamedTuple):
-    """A template that is filled in, and the targets whose fields its user message has used."""
+    """A filled template, and the targets whose fields its user message used."""
 
     system: str | None
     user: str
@@ -151,70 +151,70 @@ def _whole_task(field: str, row: Row) -> Row:
     return dict(task)
 
 
-def _use_template(template: _Filled, parts: dict[str, Any], made: Row) -> None:
-    """Put the template in place of the prompt. A conversation's last answer is still the right answer.
+def _use_template(template: _Filled, parts: dict[str, Any], task: Row) -> None:
+    """Replace the prompt by the template. A conversation's last answer is still the right answer.
 
     A context and options follow the template's text, unless the template has used their fields.
     """
     if "prompt" in parts and is_conversation(parts["prompt"]):
         _, answer = split_conversation(parts["prompt"], [])
         if answer is not None:
-            made.setdefault(_GOLD, answer)
+            task.setdefault(_GOLD, answer)
     parts["prompt"] = template.user
     if template.system is not None:
         parts["system"] = template.system
     if "context" in template.used:
         parts.pop("context", None)
     if "options" in template.used and parts.get("options"):
-        _lettered(parts.pop("options"), made)
+        _lettered(parts.pop("options"), task)
 
 
-def _request(given: Any, parts: dict[str, Any], made: Row, lost: list[str]) -> Any:
-    """`responses_create_params` of a task; `made` gets what belongs to the verifier: options, and a last answer."""
+def _request(params: Any, parts: dict[str, Any], task: Row, lost: list[str]) -> Any:
+    """`responses_create_params` of a task; `task` gets what the verifier needs: options, and a last answer."""
     if "prompt" not in parts:
-        if isinstance(given, dict) and given.get("input") is not None:
-            return given
+        if isinstance(params, dict) and params.get("input") is not None:
+            return params
         raise UserError("the row has no prompt", "Say which field is the prompt: --map FIELD=prompt, or use --prompt")
     prompt = parts["prompt"]
     if isinstance(prompt, str):
         pieces = [prompt, *([parts["context"]] if parts.get("context") else [])]
         if parts.get("options"):
-            pieces.append(_lettered(parts["options"], made))
+            pieces.append(_lettered(parts["options"], task))
         items = [{"role": "user", "content": "\n\n".join(map(str, pieces))}]
     elif is_conversation(prompt):
         items, answer = split_conversation(prompt, lost)
         if answer is not None:
-            made.setdefault(_GOLD, answer)
+            task.setdefault(_GOLD, answer)
         if parts.get("options"):  # they stand in the conversation already
-            _lettered(parts["options"], made)
+            _lettered(parts["options"], task)
     else:
         raise UserError(f"the prompt must be a text or a list of messages, not {prompt!r:.60}", "Map another field")
     if isinstance(parts.get("system"), str) and parts["system"]:
         items = [{"role": "system", "content": parts["system"]}, *items]
-    request = {**(given if isinstance(given, dict) else {}), "input": items}
+    request = {**(params if isinstance(params, dict) else {}), "input": items}
     if parts.get("tools"):
         request["tools"] = flat_tools(parts["tools"], lost)
     return request
 
 
-def _lettered(options: Any, made: Row) -> str:
+def _lettered(options: Any, task: Row) -> str:
     """The lines `A) ...` of a question with choices. The right answer becomes a letter, and `options` a field."""
     labels = None
     if isinstance(options, dict):  # {"text": [...], "label": [...]}
         options, labels = options.get("text"), options.get("label")
-    if not isinstance(options, list) or not all(isinstance(each, str) for each in options) or len(options) > 26:
+    if not isinstance(options, list) or not all(isinstance(option, str) for option in options) or len(options) > 26:
         raise UserError("the options must be a list of at most 26 texts", "Map another field to options")
     letters = string.ascii_uppercase[: len(options)]
-    made["options"] = [{letter: option} for letter, option in zip(letters, options, strict=True)]
-    gold = made.get(_GOLD)
+    task["options"] = [{letter: option} for letter, option in zip(letters, options, strict=True)]
+    gold = task.get(_GOLD)
     if isinstance(gold, int) and not isinstance(gold, bool):
         if not 0 <= gold < len(options):
             raise UserError(f"the right answer is option {gold} of {len(options)}", "Fix the row or leave it out")
-        made[_GOLD] = letters[gold]
+        task[_GOLD] = letters[gold]
     elif isinstance(labels, list) and gold in labels:
-        made[_GOLD] = letters[labels.index(gold)]
+        task[_GOLD] = letters[labels.index(gold)]
     elif isinstance(gold, str) and gold in options and gold not in letters:
-        made[_GOLD] = letters[options.index(gold)]
+        task[_GOLD] = letters[options.index(gold)]
     return "\n".join(f"{letter}) {option}" for letter, option in zip(letters, options, strict=True))
 
 
@@ -244,7 +244,7 @@ def _put(row: Row, field: str, value: Any) -> None:
 
 
 def _remove(row: Row, field: str) -> None:
-    """Remove a field. An object of which nothing is left is removed too."""
+    """Remove a field, and an object that is empty without it."""
     if field in row:
         del row[field]
         return
@@ -263,13 +263,13 @@ def _after(field: str, value: Any, mark: str) -> str:
 
 
 def _boxed(field: str, value: Any) -> str:
-    """The content of the last `\\boxed{...}` of a text, whose braces may be nested."""
+    """The content of the last `\\boxed{...}` of a text. Braces may be nested."""
     start = value.rfind("\\boxed{") if isinstance(value, str) else -1
     depth = 0
-    for found in re.finditer(r"\\.|[{}]", value[start + 6 :], re.DOTALL) if start >= 0 else ():
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
-        if depth == 0 and found[0] == "}":
-            return str(value[start + 7 : start + 6 + found.start()])
+    for token in re.finditer(r"\\.|[{}]", value[start + 6 :], re.DOTALL) if start >= 0 else ():
+        depth += {"{": 1, "}": -1}.get(token[0], 0)
+        if depth == 0 and token[0] == "}":
+            return str(value[start + 7 : start + 6 + token.start()])
     raise UserError(f"{field} has no \\boxed{{...}}", "Fix the row or leave it out")
 
 
@@ -285,8 +285,8 @@ def _parsed(field: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = orjson.loads(value)
+        content = orjson.loads(value)
     except orjson.JSONDecodeError as error:
         raise UserError(f"{field} is not JSON: {error.msg}", "Fix the row, or leave --parse out") from error
-    refuse_losses(field, value.encode(), found)
-    return found
+    refuse_losses(field, value.encode(), content)
+    return content

@@ -1,7 +1,7 @@
 """Weights of environments in a mix: `--mix math=0.6,tools=0.4`.
 
-A mix never repeats a row to reach its weights. It ends where an environment has no more rows, so the scarcest
-environment bounds the total.
+A mix never repeats a row to reach its weights. It ends when one environment runs out of rows, so the scarcest bounds
+the total.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from ludus.errors import UserError, did_you_mean
 _EXAMPLE = "Example: --mix math=0.6,tools=0.4"
 
 
-def parse_numbers(option: str, given: str, example: str) -> dict[str, float]:
+def parse_numbers(option: str, text: str, example: str) -> dict[str, float]:
     """The positive numbers of an option: `math=0.6,tools=0.4`."""
-    found: dict[str, float] = {}
-    for part in given.split(","):
-        name, _, value = (each.strip() for each in part.rpartition("="))
+    numbers: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = (piece.strip() for piece in part.rpartition("="))
         try:
             number = float(value)
         except ValueError:
             number = math.nan
         if not name or not math.isfinite(number) or number <= 0:
             raise UserError(f"{option} {part.strip():.60} is not NAME=NUMBER with a number above 0", example)
-        if name in found:
+        if name in numbers:
             raise UserError(f"{option} names {name:.60} twice", "Name it once")
-        found[name] = number
-    return found
+        numbers[name] = number
+    return numbers
 
 
-def parse_mix(given: str) -> dict[str, float]:
+def parse_mix(text: str) -> dict[str, float]:
     """The weights of `--mix`, by the names of environments."""
-    return parse_numbers("--mix", given, _EXAMPLE)
+    return parse_numbers("--mix", text, _EXAMPLE)
 
 
 def check_mix(weights: Mapping[str, float], names: Iterable[str]) -> dict[str, float]:
@@ -68,7 +68,7 @@ def mixed_counts(weights: Mapping[str, float], available: Mapping[str, int]) -> 
 
 
 def turns(weights: Mapping[str, float]) -> Iterator[str]:
-    """Whose row is next, again and again, so that after every row the counts are close to the weights."""
+    """The environment of each next row, without end: after every row the counts are close to the weights."""
     owed = dict.fromkeys(weights, 0.0)
     while True:
         for name, weight in weights.items():

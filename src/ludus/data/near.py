@@ -1,12 +1,12 @@
 """Near-duplicates by MinHash: texts that share most of their runs of three words.
 
-Each word is hashed with blake2b, and the hash of a run is made of those of its words. The smallest hashes of a text are
-its sketch: two sketches estimate how much two texts share (the Jaccard similarity), and are exact for texts with at
-most 64 different runs. To find the sketches that are worth a comparison, the hashes are also dealt into bins, and the
-smallest of several bins together are a key (a band): similar texts share a key with high probability.
+Each word is hashed with blake2b; a run's hash combines its words' hashes. The smallest hashes of a text are its sketch.
+Two sketches estimate the Jaccard similarity of two texts, exactly if the texts have at most 64 different runs. To find
+candidates, the hashes also go into bins, and the smallest hashes of several bins form a key (a band). Similar texts
+share a key with high probability.
 
-The libraries for this need numpy and scipy, which the core does not have, for what is a hundred lines
-here. The memory is about 2 KB for each text that was added, whatever its length.
+Libraries for this need numpy and scipy, and the core has neither. The memory is about 2 KB for each text, whatever its
+length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RUN, _SKETCH, _BANDS = 3, 64, 12
 _FACTOR, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 #: The share of near-duplicates at the threshold that the bands must find.
 _RECALL = 0.95
-#: The number of texts that one key may lead to. More are texts of one template; comparing all would take forever.
+#: Texts per key. More share a template, and comparing all of them would be quadratic.
 _MOST_PER_KEY = 8
 
 
@@ -49,8 +49,8 @@ class NearDuplicates:
         keys = self._keys(hashes)
         candidates: set[int] = set()
         for key in keys:
-            found = self._texts_of.get(key, ())
-            candidates.update((found,) if isinstance(found, int) else found)
+            numbers = self._texts_of.get(key, ())
+            candidates.update((numbers,) if isinstance(numbers, int) else numbers)
         for number in sorted(candidates):
             similarity = _similarity(sketch, self._sketches[number])
             if similarity >= self._threshold:
@@ -62,17 +62,17 @@ class NearDuplicates:
         number = len(self._sketches)
         self._sketches.append(sketch)
         for key in keys:
-            found = self._texts_of.setdefault(key, number)
-            if isinstance(found, list):
-                if len(found) < _MOST_PER_KEY:
-                    found.append(number)
-            elif found != number:
-                self._texts_of[key] = [found, number]
+            numbers = self._texts_of.setdefault(key, number)
+            if isinstance(numbers, list):
+                if len(numbers) < _MOST_PER_KEY:
+                    numbers.append(number)
+            elif numbers != number:
+                self._texts_of[key] = [numbers, number]
 
     def _keys(self, hashes: set[int]) -> list[bytes]:
         """One key for each band: the smallest hashes of its bins.
 
-        An empty bin borrows from others in a random order of its own: then the bands of a short text are independent.
+        An empty bin borrows from others in its own random order, so that the bands of a short text are independent.
         """
         if not hashes:
             return []
@@ -86,7 +86,7 @@ class NearDuplicates:
         size, filled = self._bins, list[int]()
         for place, own in enumerate(smallest):
             borrowed = (smallest[other] for other in self._borrow[place])
-            filled.append(own if own is not None else next(each for each in borrowed if each is not None))
+            filled.append(own if own is not None else next(value for value in borrowed if value is not None))
         return [
             blake2b(repr((band, filled[band * size : (band + 1) * size])).encode(), digest_size=8).digest()
             for band in range(_BANDS)
@@ -101,19 +101,18 @@ def _hash(word: str) -> int:
     return int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-_cached_hash = functools.lru_cache(maxsize=100_000)(_hash)  # long words would fill the memory
+_cached_hash = functools.lru_cache(maxsize=100_000)(_hash)  # only short words: long ones would fill the memory
 
 
 def _run_hash(run: tuple[int, ...]) -> int:
-    """The hash of a run of words, made of the hashes of its words, which is faster than to hash its text."""
+    """The hash of a run of words, from the hashes of its words."""
     value = len(run)
     for word in run:
         value = (value ^ word) * _FACTOR & _MASK
     return value
 
 
-def _similarity(one: array[int], other: array[int]) -> float:
-    """The estimate of the Jaccard similarity: what share of the smallest hashes of both texts together is in both."""
-    first, second = set(one), set(other)
-    both = sorted(first | second)[:_SKETCH]
-    return sum(value in first and value in second for value in both) / len(both) if both else 0.0
+def _similarity(sketch: array[int], other: array[int]) -> float:
+    """The estimated Jaccard similarity: which share of the union's smallest hashes is in both sketches."""
+    shared, union = set(sketch) & set(other), sorted({*sketch, *other})[:_SKETCH]
+    return sum(value in shared for value in union) / len(union) if union else 0.0

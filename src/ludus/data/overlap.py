@@ -1,9 +1,9 @@
 """`ludus data overlap A B`: rows of a held-out set B whose text stands in a training set A.
 
 A row of B overlaps if a large share of its runs of 13 words stands in A, also inside longer prompts. A text with fewer
-words is one run, and overlaps if A has a row with the same words. Runs that many rows of B have are a template, such as
-instructions, and do not count. B is read twice and A once. The memory is about 150 bytes for each different run of B;
-A may have any size.
+words is one run, and overlaps if A has a row with the same words. Runs in many rows of B belong to a template, such as
+instructions, and do not count. B is read twice, A once. The memory is about 150 bytes for each different run of B; A
+may have any size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TEMPLATE_ROWS, _TEMPLATE_SHARE = 5, 0.02
 
 @dataclass(frozen=True)
 class Overlap:
-    """A row of B at `where`, of whose runs `share` stand in A. `text` is a run that the row at `first` has too."""
+    """A row of B at `where`. A holds `share` of its runs; `text` is one of them, and stands in A's row at `first`."""
 
     where: str
     first: str
@@ -64,7 +64,7 @@ def overlap(
     by: str = PROMPT,
     tick: Tick = lambda _: None,
 ) -> OverlapReport:
-    """Find rows of `test` of whose runs of `size` words at least the share `threshold` stands in `train`."""
+    """Find rows of `test` if `train` holds at least the share `threshold` of their runs of `size` words."""
     if size < 1:
         raise UserError(f"--words {size} is not a number of words from 1 on")
     if not 0 < threshold <= 1:
@@ -83,8 +83,8 @@ class _Search:
     def __init__(self, part: RowPart, size: int) -> None:
         self.report = OverlapReport()
         self._part, self._size = part, size
-        self._counts: dict[int, int] = {}  # a run of B, and how many rows of B have it
-        self._found: dict[int, str] = {}  # a run of B that stands in A, and its first row there
+        self._counts: dict[int, int] = {}  # hash of a run in B -> rows of B with it
+        self._shared: dict[int, str] = {}  # hash of a run in A and B -> its first row in A
 
     def learn(self, where: str, row: Row) -> None:
         """Count the runs of a row of B."""
@@ -98,7 +98,7 @@ class _Search:
         self.report.train_rows += 1
         for key in map(hash, self._runs(where, row)):
             if key in self._counts:
-                self._found.setdefault(key, where)
+                self._shared.setdefault(key, where)
 
     def compare(self, where: str, row: Row, threshold: float) -> None:
         """Count a row of B if it overlaps."""
@@ -108,7 +108,7 @@ class _Search:
         if not own:
             report.only_template += 1
             return
-        shared = [(run, self._found[key]) for run, key in own if key in self._found]
+        shared = [(run, self._shared[key]) for run, key in own if key in self._shared]
         share = len(shared) / len(own)
         if share < threshold:
             return

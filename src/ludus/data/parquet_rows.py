@@ -22,8 +22,8 @@ _BATCH = 64
 def parquet_lines(name: str, path: Path, max_size: int) -> Iterator[tuple[str, bytes]]:
     """The rows of a Parquet file with their places.
 
-    JSON has fewer types than Parquet: bytes become base64, dates and decimals become text. NaN and infinity, for which
-    JSON has no word, are refused.
+    JSON has fewer types than Parquet: bytes become base64, dates and decimals become text. NaN and infinity are
+    refused: JSON cannot write them.
     """
     try:
         import pyarrow
@@ -32,7 +32,7 @@ def parquet_lines(name: str, path: Path, max_size: int) -> Iterator[tuple[str, b
         raise missing_extra("pyarrow, which reads Parquet files,", "data") from error
     number = 0
     try:
-        # By default Arrow reads all row groups ahead, which is the whole file.
+        # By default Arrow reads all row groups ahead: the whole file.
         with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
             _refuse_equal_names(name, file.schema_arrow)
             for group in range(file.num_row_groups):
@@ -52,9 +52,9 @@ def _refuse_equal_names(name: str, fields: Any, inside: str = "") -> None:
     """Refuse columns, or fields of an object, that share a name: a row could keep only one of them."""
     import pyarrow
 
-    for found, count in Counter(field.name for field in fields).items():
+    for column, count in Counter(field.name for field in fields).items():
         if count > 1:
-            raise UserError(f"{name}: {count} columns are called {f'{inside}{found}'!r:.80}", "Rename all but one")
+            raise UserError(f"{name}: {count} columns are called {f'{inside}{column}'!r:.80}", "Rename all but one")
     for field in fields:
         kind = field.type
         children = [kind.field(number) for number in range(kind.num_fields)]
@@ -75,8 +75,8 @@ def _rows(name: str, before: int, batch: Any) -> list[dict[str, Any]]:
             for number, value in enumerate(values, start=before + 1):
                 try:
                     value.as_py()
-                except (ValueError, OverflowError, TypeError) as found:
-                    where, cause = f"{name} row {number}: column {column:.60}", " ".join(str(found).split())
+                except (ValueError, OverflowError, TypeError) as refusal:
+                    where, cause = f"{name} row {number}: column {column:.60}", " ".join(str(refusal).split())
                     break
             else:
                 continue
@@ -103,9 +103,9 @@ def _plain(where: str, column: str, value: Any) -> Any:
             raise UserError(f"{where}: column {column} is {value}", hint)
         return value
     if isinstance(value, dict):
-        return {str(key): _plain(where, f"{column}.{key}", each) for key, each in value.items()}
+        return {str(key): _plain(where, f"{column}.{key}", entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(where, column, each) for each in value]
+        return [_plain(where, column, entry) for entry in value]
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
     if isinstance(value, (datetime.date, datetime.time)):

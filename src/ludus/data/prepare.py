@@ -90,7 +90,7 @@ class Preparation:
         """Check and count every row. The error lists the first bad rows."""
         ordered = sorted(sources, key=lambda source: source.split != TRAIN)
         inputs = Inputs([source.path for source in ordered], tick, passes=2)
-        found, conflicts, bad = cls(list(sources), inputs), Conflicts(), _BadRows()
+        preparation, conflicts, bad = cls(list(sources), inputs), Conflicts(), _BadRows()
         fields: dict[tuple[str, str], RowFields] = {}
         for source in ordered:
             described = fields.setdefault((source.split, source.environment), RowFields())
@@ -110,9 +110,9 @@ class Preparation:
             source.sha256 = content.hexdigest()
         bad.refuse()
         for (split, environment), described in fields.items():
-            found.statistics.setdefault(split, {})[environment] = described.as_json()
-        found.conflicts = conflicts.all(fields)
-        return found
+            preparation.statistics.setdefault(split, {})[environment] = described.as_json()
+        preparation.conflicts = conflicts.all(fields)
+        return preparation
 
     def write(self, output: Path, *, mix: Mapping[str, float] | None = None, seed: int | None = 0) -> None:
         """Write `SPLIT.jsonl` for each split. Without a seed the rows of train keep their order."""
@@ -133,7 +133,7 @@ class Preparation:
                 self.files.append(file)
 
     def manifest(self) -> dict[str, Any]:
-        """What was made of what, for people and programs."""
+        """The files, their sources, conflicts and statistics, for people and programs."""
         return {
             "files": [file.as_json() for file in self.files],
             "sources": [source.as_json() for source in self.sources],
@@ -173,11 +173,11 @@ class Preparation:
 
     def _available(self) -> dict[str, int]:
         """How many rows of train each environment has, repeats included."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for source in self.sources:
             if source.split == TRAIN:
-                found[source.environment] = found.get(source.environment, 0) + source.rows * source.repeats
-        return found
+                counts[source.environment] = counts.get(source.environment, 0) + source.rows * source.repeats
+        return counts
 
 
 def prepare(
@@ -201,13 +201,13 @@ def prepare(
         check_mix(mix, dict.fromkeys(source.environment for source in sources if source.split == TRAIN))
     prepared = Preparation.check(sources, tick)
     prepared.write(folder, mix=mix, seed=seed)
-    found = {"seed": seed, "mix": dict(mix) if mix is not None else None, **prepared.manifest()}
-    write_whole(manifest, indented_json(found) + b"\n")
-    return found
+    content = {"seed": seed, "mix": dict(mix) if mix is not None else None, **prepared.manifest()}
+    write_whole(manifest, indented_json(content) + b"\n")
+    return content
 
 
 class _Choice:
-    """Chooses `wanted` of `total` rows while they are read, each with the same chance."""
+    """Chooses `wanted` of `total` rows while they are read, each with the same probability."""
 
     def __init__(self, total: int, wanted: int, draw: random.Random) -> None:
         self._left, self._wanted, self._draw = total, wanted, draw
@@ -233,13 +233,13 @@ class _BadRows:
 
     def refuse(self) -> None:
         if self._count:
-            shown = "; ".join(f"{each.where}: {each.reason}" for each in self._problems)
+            shown = "; ".join(f"{problem.where}: {problem.reason}" for problem in self._problems)
             more = f"; and {self._count - len(self._problems):,} more" if self._count > len(self._problems) else ""
             raise UserError(f"{shown}{more}", "Fix the rows or leave them out")
 
 
 def with_agent(where: str, line: bytes, environment: str) -> bytes:
-    """The line of a row with its `agent_ref`. All else stays as it is written, also numbers beyond 64 bits."""
+    """The line of a row with its `agent_ref`. All other bytes stay, also numbers beyond 64 bits."""
     row, reference = parse_row(where, line), {"type": "responses_api_agents", "name": environment}
     if row.get("agent_ref") == reference:
         return ends_with_newline(line)

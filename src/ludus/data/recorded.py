@@ -9,7 +9,7 @@ from ludus.response import Item
 
 
 class Sample:
-    """One rollout of a file. `reward` is None for a failed one, which has none."""
+    """One rollout of a file. `reward` is None if it failed."""
 
     __slots__ = ("environment", "outcome", "reward", "rollout_id", "row", "task_id")
 
@@ -50,10 +50,10 @@ class Sample:
     @property
     def prompt(self) -> list[Item] | None:
         """The items that the model was given; None if the row does not hold them."""
-        given = self._request.get("input")
-        if given.__class__ is str:
-            return [{"role": "user", "content": given}]
-        return given if given.__class__ is list else None
+        prompt = self._request.get("input")
+        if prompt.__class__ is str:
+            return [{"role": "user", "content": prompt}]
+        return prompt if prompt.__class__ is list else None
 
     @property
     def instructions(self) -> Any:
@@ -68,8 +68,8 @@ class Sample:
     @property
     def output(self) -> list[Item]:
         """The items of the rollout: what the model wrote, and what tools and users answered."""
-        found = self.response.get("output")
-        return found if found.__class__ is list else []
+        output = self.response.get("output")
+        return output if output.__class__ is list else []
 
     @property
     def tools(self) -> Any:
@@ -83,19 +83,19 @@ class Sample:
 
     @property
     def policy_versions(self) -> list[str]:
-        """The versions of the policy that wrote this rollout, each once, in order. Models that report tokens say it."""
-        found = []
+        """The versions of the policy that wrote this rollout, each once, in order. Only models that report tokens say."""
+        versions = []
         for call in self.calls:
             version = call.get("policy_version")
-            if version is not None and str(version) not in found:
-                found.append(str(version))
-        return found
+            if version is not None and str(version) not in versions:
+                versions.append(str(version))
+        return versions
 
     @property
     def turn_rewards(self) -> list[float]:
         """The reward of each model call, if the verifier gave them."""
-        found = self.row.get("turn_rewards")
-        return found if isinstance(found, list) and all(each.__class__ is float for each in found) else []
+        rewards = self.row.get("turn_rewards")
+        return rewards if isinstance(rewards, list) and all(reward.__class__ is float for reward in rewards) else []
 
     @property
     def task(self) -> Row:
@@ -113,7 +113,7 @@ class Sample:
         return request if request.__class__ is dict else {}
 
     def origin(self) -> dict[str, Any]:
-        """What every exported row keeps of its rollout, so that it can be traced back and judged again."""
+        """The fields of the rollout in every exported row: with them it can be traced back and judged again."""
         get = self.row.get
         receipt = get("receipt")
         return {

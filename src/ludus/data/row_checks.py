@@ -1,4 +1,4 @@
-"""Why a row is bad: the one place that decides it, for collections and for `ludus data validate`.
+"""Why a row is bad: the one place that decides, for collections and for `ludus data validate`.
 
 A row is bad if its line is no JSON object, if it is nested too deep to be written again, or if the `Task` of its
 environment refuses it. A collection stops at the first bad row; `validate` reports them all.
@@ -74,7 +74,7 @@ def parse_row(where: str, line: bytes) -> dict[str, Any]:
 
 
 def unambiguous_row(where: str, line: bytes) -> dict[str, Any]:
-    """The JSON object of a line in which no key stands twice, or a `BadRow`: readers differ in which one they keep."""
+    """The JSON object of a line without duplicate keys, or a `BadRow`: JSON parsers differ in which value they take."""
     row = parse_row(where, line)
     if line.count(b"[") + line.count(b"{") > _SAFE_BRACKETS:
         row_digest(where, row)
@@ -86,7 +86,7 @@ def unambiguous_row(where: str, line: bytes) -> dict[str, Any]:
 
 
 def writable_row(where: str, line: bytes) -> dict[str, Any]:
-    """The JSON object of a line of which writing it again loses nothing, or a `BadRow`."""
+    """The JSON object of a line that survives a rewrite unchanged, or a `BadRow`."""
     row = unambiguous_row(where, line)
     try:
         refuse_long_integers(where, line)
@@ -100,7 +100,7 @@ def checked_task(where: str, row: dict[str, Any], read_task: ReadTask) -> Task:
     try:
         return read_task(row)
     except ValidationError as error:
-        raise BadRow([_refused(where, each, row) for each in error.errors()]) from error
+        raise BadRow([_refused(where, details, row) for details in error.errors()]) from error
     except UserError as error:
         raise _bad(where, error.field if isinstance(error, BadField) else "row", str(error), "") from error
     except BaseException as error:  # raised by an author's own validator
@@ -123,8 +123,8 @@ def _bad(where: str, field: str, reason: str, hint: str) -> BadRow:
 
 def _refused(where: str, error: ErrorDetails, row: dict[str, Any]) -> Problem:
     field = ".".join(str(step) for step in error["loc"]) or "row"
-    given = {} if error["type"] == "missing" or isinstance(error["input"], dict) else {"value": error["input"]}
-    return Problem(where, field, describe_errors(field, [error], **given), _hint(error, row))
+    value = {} if error["type"] == "missing" or isinstance(error["input"], dict) else {"value": error["input"]}
+    return Problem(where, field, describe_errors(field, [error], **value), _hint(error, row))
 
 
 def _hint(error: ErrorDetails, row: dict[str, Any]) -> str:

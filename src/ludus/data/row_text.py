@@ -1,7 +1,7 @@
-"""The part of a row that says which task it is, as a digest and as words.
+"""The part of a row that identifies its task, as a digest and as words.
 
-What the model is asked (`prompt`) is the usual part: two rows with the same prompt are the same task, whatever their
-ids and notes. `row` is the whole row; any other name is a field, where dots lead inside.
+By default this is the prompt: two rows with the same prompt are the same task, whatever their ids and notes. `row` is
+the whole row; any other name is a field, and dots lead into objects.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class RowPart:
             return row
         if self.name == PROMPT:
             return _prompt(row)
-        found: Any = row
+        value: Any = row
         for step in self.name.split("."):
-            if not isinstance(found, dict) or step not in found:
+            if not isinstance(value, dict) or step not in value:
                 hint = f"Name a field that every row has, or {PROMPT} or {WHOLE_ROW}"
                 raise BadRow([Problem(where, self.name, f"{self.name} is missing", hint)])
-            found = found[step]
-        return found
+            value = value[step]
+        return value
 
     def digest(self, where: str, row: Row) -> bytes:
         """16 bytes that are equal for equal parts, whatever the order of their keys."""
@@ -80,15 +80,15 @@ def content_digest(where: str, value: Any) -> bytes:
 
 
 def prompt_text(row: Row) -> str:
-    """The text of what the model is asked: instructions and messages. Of a row without a prompt, all its text."""
+    """The text of a prompt: instructions and messages. For a row without a prompt, all its text."""
     params = row.get("responses_create_params")
     if not isinstance(params, dict) or "input" not in params:
         return _all_text(row)
     parts = [params["instructions"]] if isinstance(params.get("instructions"), str) else []
-    given = params["input"]
-    if isinstance(given, str):
-        return "\n".join([*parts, given])
-    for item in given if isinstance(given, list) else ():
+    prompt = params["input"]
+    if isinstance(prompt, str):
+        return "\n".join([*parts, prompt])
+    for item in prompt if isinstance(prompt, list) else ():
         if isinstance(item, dict):
             output = item.get("output")
             parts.append(output if isinstance(output, str) else texts_of(item))
@@ -105,19 +105,19 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text.lower())
 
 
-def ngrams(found: list[T], size: int) -> Iterator[tuple[T, ...]]:
+def ngrams(words: list[T], size: int) -> Iterator[tuple[T, ...]]:
     """All runs of `size` words. A shorter text is one run."""
-    if len(found) <= size:
-        return iter([tuple(found)] if found else [])
-    return zip(*(found[start:] for start in range(size)), strict=False)
+    if len(words) <= size:
+        return iter([tuple(words)] if words else [])
+    return zip(*(words[start:] for start in range(size)), strict=False)
 
 
 def _prompt(row: Row) -> Any:
     params = row.get("responses_create_params")
     if not isinstance(params, dict) or "input" not in params:
         return row
-    given = params["input"]
-    asked = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    prompt = params["input"]
+    asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return [asked, params.get("instructions"), params.get("tools")]
 
 
@@ -126,11 +126,11 @@ def _all_text(value: Any) -> str:
     texts: list[str] = []
     waiting = [value]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            texts.append(each)
-        elif isinstance(each, (dict, list)):
-            waiting += reversed(each.values() if isinstance(each, dict) else each)
-        elif isinstance(each, (int, float)) and not isinstance(each, bool):
-            texts.append(str(each))
+        node = waiting.pop()
+        if isinstance(node, str):
+            texts.append(node)
+        elif isinstance(node, (dict, list)):
+            waiting += reversed(node.values() if isinstance(node, dict) else node)
+        elif isinstance(node, (int, float)) and not isinstance(node, bool):
+            texts.append(str(node))
     return "\n".join(texts)

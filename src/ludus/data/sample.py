@@ -1,6 +1,6 @@
-"""`ludus data sample`: some rows of a dataset, each with the same chance, in the order of the input.
+"""`ludus data sample`: random rows of a dataset, each with the same probability, in the order of the input.
 
-The memory is that of the rows in the sample.
+Only the sampled rows are held in memory.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A seeded shuffle of lines that need not fit into memory.
 
-Lines are kept in memory up to a limit. Beyond it, each line goes to one of 64 temporary files, chosen at random; then
-the files are shuffled one after another, and a file that is still too large is divided again. Every order is equally
-likely, and the same lines with the same seed give the same order. The memory is the limit plus what Python keeps for
-each line (about 60 bytes), the disk space that of the lines.
+Lines are held in memory up to a limit. Beyond it, each line goes to one of 64 temporary files at random; then the files
+are shuffled one after another, and a file that is still too large is divided again. Every order is equally likely, and
+the same lines with the same seed give the same order. The memory is the limit plus about 60 bytes for each line.
 """
 
 from __future__ import annotations

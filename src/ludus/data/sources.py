@@ -25,7 +25,7 @@ def read_lines(source: str | Path) -> Generator[tuple[str, bytes], None, None]:
 
 
 def resolve(source: str | Path) -> str | Path:
-    """What `read_lines` will read, each time the same: a path, or a dataset of the hub with the commit it is at now."""
+    """The source that `read_lines` reads the same way every time: a path, or a hub dataset pinned to its commit."""
     if is_hub(source):
         return pinned(str(source))
     return Path("/dev/stdin") if str(source) == "-" else Path(source)

@@ -1,7 +1,7 @@
 """`ludus data split`: rows to train, validation and test by a hash of their content.
 
-The part of a row depends on its content and on the shares, and on nothing else: when a dataset grows, no row moves from
-one part to another. Rows with the same prompt land in the same part.
+The part of a row depends only on its content and the shares: when a dataset grows, no row moves from one part to
+another. Rows with the same prompt land in the same part.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ludus data stats`: lengths, fields, and rewards and difficulty if the rows are rollouts.
 
-The memory does not grow with the rows, except for rollouts: about 200 bytes for each task, to know how often it passed.
+Memory does not grow with the rows, except for rollouts: about 200 bytes for each task, for its mean reward.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class DataStats:
 
     def as_json(self) -> dict[str, Any]:
         """All statistics."""
-        found: dict[str, Any] = {"rows": self.rows, "bytes": self.bytes, "environments": dict(self._environments)}
-        found["prompt"] = {name: lengths.as_json() for name, lengths in self._lengths.items()}
-        found["fields"] = self._fields.as_json()
+        statistics: dict[str, Any] = {"rows": self.rows, "bytes": self.bytes, "environments": dict(self._environments)}
+        statistics["prompt"] = {name: lengths.as_json() for name, lengths in self._lengths.items()}
+        statistics["fields"] = self._fields.as_json()
         if self._rollouts.count:
-            found["rollouts"] = self._rollouts.as_json()
-        return found
+            statistics["rollouts"] = self._rollouts.as_json()
+        return statistics
 
     def _add_prompt(self, row: Row) -> None:
         params = row.get("responses_create_params")
         if not isinstance(params, dict):
             return
-        text, given, tools = prompt_text(row), params.get("input"), params.get("tools")
+        text, prompt, tools = prompt_text(row), params.get("input"), params.get("tools")
         self._lengths["characters"].add(len(text))
         self._lengths["words"].add(len(text.split()))
-        self._lengths["items"].add(len(given) if isinstance(given, list) else 1)
+        self._lengths["items"].add(len(prompt) if isinstance(prompt, list) else 1)
         if isinstance(tools, list):
             self._lengths["tools"].add(len(tools))
         if self._count_tokens is not None:
@@ -73,13 +73,13 @@ class DataStats:
 
 
 class _Rollouts:
-    """Outcomes, rewards, and how many tasks are how difficult: a task's difficulty is its mean reward."""
+    """Outcomes, rewards, and the difficulty of tasks: a task's difficulty is its mean reward."""
 
     def __init__(self) -> None:
         self.count = 0
         self._outcomes: Counter[str] = Counter()
         self._reward = NumberSummary()
-        self._tasks: dict[int, tuple[int, float]] = {}  # by a hash of the task's id: rollouts and their reward
+        self._tasks: dict[int, tuple[int, float]] = {}  # hash of the task's id -> rollouts and sum of rewards
 
     def add(self, row: Row) -> None:
         self.count += 1
@@ -98,8 +98,8 @@ class _Rollouts:
         difficulty = dict.fromkeys(_DIFFICULTIES, 0)
         for rollouts, total in self._tasks.values():
             difficulty[_difficulty(total / rollouts)] += 1
-        found: dict[str, Any] = {"outcomes": dict(self._outcomes), "reward": self._reward.as_json()}
-        return {**found, "tasks": len(self._tasks), "mean_reward_of_tasks": difficulty}
+        summary: dict[str, Any] = {"outcomes": dict(self._outcomes), "reward": self._reward.as_json()}
+        return {**summary, "tasks": len(self._tasks), "mean_reward_of_tasks": difficulty}
 
 
 def _difficulty(mean: float) -> str:
@@ -112,10 +112,10 @@ def _difficulty(mean: float) -> str:
 def stats(files: Sequence[str | Path], tokenizer: str | None = None, tick: Tick = lambda _: None) -> dict[str, Any]:
     """The statistics of files of rows or rollouts. `tokenizer` is a folder or a name for `transformers`."""
     inputs = Inputs(files, tick)
-    found = DataStats(_token_counter(tokenizer) if tokenizer is not None else None)
+    statistics = DataStats(_token_counter(tokenizer) if tokenizer is not None else None)
     for where, line in inputs.lines():
-        found.add(unambiguous_row(where, line), len(line))
-    return found.as_json()
+        statistics.add(unambiguous_row(where, line), len(line))
+    return statistics.as_json()
 
 
 def _token_counter(name: str) -> CountTokens:

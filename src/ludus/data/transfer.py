@@ -1,8 +1,8 @@
 """Datasets from the hub to a folder, and from a folder to the hub.
 
-A download is complete or not there: every file is written beside its place and renamed, and the manifest, which names
-the commit, comes last. Run it again after a failure: files that arrived are in the client's cache. An upload is one
-commit, so nobody sees half of it.
+A download is atomic: every file is written to a temporary name and renamed, and the manifest, which names the commit,
+comes last. Run it again after a failure: files that arrived are in the client's cache. An upload is one commit, so
+nobody sees half of it.
 """
 
 from __future__ import annotations
@@ -32,25 +32,29 @@ Say = Callable[[str], None]
 def download(source: str, output: Path, *, overwrite: bool = False, say: Say = lambda _: None) -> Row:
     """Download a dataset, or one split, to a folder. Returns the manifest, which is written there too."""
     reference = HubReference.parse(source)
-    found = revision_of(reference)
-    files = files_of_split(found, reference) if reference.split else found.files
+    revision = revision_of(reference)
+    files = files_of_split(revision, reference) if reference.split else revision.files
     check_new(output / MANIFEST, overwrite=overwrite)
     listed = []
     for file in files:
         if file == MANIFEST or any(step.startswith(".") for step in file.split("/")):  # hidden, such as .git
             continue
         say(f"downloading {file}")
-        listed.append(_copy(found, file, output, reference.split))
-    origin = {"file": str(reference._replace(revision=None)), "revision": found.commit, "licence": _licence(found.card)}
+        listed.append(_copy(revision, file, output, reference.split))
+    origin = {
+        "file": str(reference._replace(revision=None)),
+        "revision": revision.commit,
+        "licence": _licence(revision.card),
+    }
     manifest: Row = {"files": listed, "sources": [origin]}
-    if MANIFEST in files:  # that of whoever uploaded the dataset
-        manifest["uploaded_with"] = _read_manifest(fetched(found, MANIFEST))
+    if MANIFEST in files:  # the uploader's manifest
+        manifest["uploaded_with"] = _read_manifest(fetched(revision, MANIFEST))
     write_whole(output / MANIFEST, indented_json(manifest) + b"\n")
     return manifest
 
 
-def _copy(found: HubRevision, file: str, output: Path, split: str | None) -> Row:
-    cached, digest, size = fetched(found, file), sha256(), 0
+def _copy(revision: HubRevision, file: str, output: Path, split: str | None) -> Row:
+    cached, digest, size = fetched(revision, file), sha256(), 0
     with cached.open("rb") as source, draft(output / file, _ELSEWHERE) as target:
         while chunk := source.read(2**20):
             target.write(chunk)
@@ -61,8 +65,8 @@ def _copy(found: HubRevision, file: str, output: Path, split: str | None) -> Row
 
 
 def _licence(card: Row) -> str:
-    given = card.get("license")
-    return ", ".join(map(str, given)) if isinstance(given, list) else str(given or "unknown")
+    licence = card.get("license")
+    return ", ".join(map(str, licence)) if isinstance(licence, list) else str(licence or "unknown")
 
 
 def upload(
@@ -70,13 +74,13 @@ def upload(
 ) -> Row:
     """Upload a file or a folder as one commit. A folder with a manifest and without a card gets a card.
 
-    The repository is made if it does not exist, private if wanted. Returns its name, the commit and the files.
+    The repository is created if it does not exist. Returns its name, the commit and the files.
     """
     reference = HubReference.parse(repo)
     if reference.split or reference.revision:
         raise UserError(f"{repo:.80} names more than a repository", "Write OWNER/NAME, and a branch with --revision")
     files = _to_upload(path)
-    card = _made_card(path, reference.repo, files)
+    card = _new_card(path, reference.repo, files)
     api = client()
     from huggingface_hub import CommitOperationAdd
 
@@ -104,19 +108,19 @@ def _to_upload(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         raise UserError(f"cannot read {path}: No such file or directory", "Name a file or a folder")
     root = path.resolve()
-    found = {}
+    files = {}
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             file = Path(folder, name)
             if not name.startswith(".") and not name.endswith(".part") and file.resolve().is_relative_to(root):
-                found[file.relative_to(root).as_posix()] = file
-    if not found:
+                files[file.relative_to(root).as_posix()] = file
+    if not files:
         raise UserError(f"{path} holds no files", "Name a folder with rows")
-    return found
+    return files
 
 
-def _made_card(path: Path, repo: str, files: dict[str, Path]) -> str | None:
+def _new_card(path: Path, repo: str, files: dict[str, Path]) -> str | None:
     """The card made from the manifest; None if there is no manifest, or a card already."""
     if MANIFEST not in files or _CARD in files:
         return None
@@ -151,19 +155,24 @@ class HubDataset:
 def list_datasets(owner: str | None, search: str | None, limit: int) -> list[HubDataset]:
     """Datasets of an owner, or that match a word."""
     with hub_errors(f"the list of datasets of {owner}" if owner else "the list of datasets"):
-        found = client().list_datasets(author=owner, search=search, limit=limit)
+        datasets = client().list_datasets(author=owner, search=search, limit=limit)
         return [
             HubDataset(
-                each.id,
-                bool(each.private),
-                int(each.downloads or 0),
-                each.last_modified.date().isoformat() if each.last_modified else "",
+                dataset.id,
+                bool(dataset.private),
+                int(dataset.downloads or 0),
+                dataset.last_modified.date().isoformat() if dataset.last_modified else "",
             )
-            for each in found
+            for dataset in datasets
         ]
 
 
 def list_files(source: str) -> Row:
     """The commit and the files of a dataset."""
-    found = revision_of(HubReference.parse(source))
-    return {"dataset": found.repo, "revision": found.commit, "licence": _licence(found.card), "files": found.files}
+    revision = revision_of(HubReference.parse(source))
+    return {
+        "dataset": revision.repo,
+        "revision": revision.commit,
+        "licence": _licence(revision.card),
+        "files": revision.files,
+    }

@@ -1,7 +1,7 @@
-"""`ludus data validate`: every row against its environment, and what looks wrong although a collection would play it.
+"""`ludus data validate`: check every row against its environment, and warn of rows that are valid but look wrong.
 
-The checks are those that a collection makes before it starts, but all bad rows are counted and the first hundred
-problems kept. Memory does not grow with the file.
+The checks are those of a collection before it starts, but `validate` counts all bad rows and lists the first hundred
+problems. Memory does not grow with the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ludus.errors import UserError
 from ludus.record import GOLD_FIELDS, OPTION_FIELDS, Row
 from ludus.task import Task
 
-#: How many problems are kept; the others are counted.
+#: How many problems are listed; the others are only counted.
 SHOWN = 100
 
 #: Shorter answers, and shorter numbers, stand in many prompts by chance.
@@ -31,8 +31,7 @@ _SHORTEST_ANSWER, _SHORTEST_NUMBER = 4, 6
 
 @dataclass
 class RowWarning:
-    """Something that a collection would play, but that is probably a mistake: the first row that has it, and how many
-    rows do."""
+    """A likely mistake in a valid row: the first row that has it, and the number of rows."""
 
     kind: str  # gold_missing or answer_in_prompt
     environment: str
@@ -43,7 +42,7 @@ class RowWarning:
 
 @dataclass
 class ValidationReport:
-    """What validation found. `problems` are the first; `problem_count` counts all."""
+    """The result of a validation. `problems` are the first; `problem_count` counts all."""
 
     files: list[str]
     rows: int = 0
@@ -57,9 +56,11 @@ class ValidationReport:
     def as_json(self) -> dict[str, Any]:
         """All fields, where each problem has its file and its line."""
         problems = []
-        for each in self.problems:
-            file, line = file_and_line(each.where)
-            problems.append({"file": file, "line": line, "field": each.field, "reason": each.reason, "hint": each.hint})
+        for problem in self.problems:
+            file, line = file_and_line(problem.where)
+            problems.append(
+                {"file": file, "line": line, "field": problem.field, "reason": problem.reason, "hint": problem.hint}
+            )
         return {**asdict(self), "problems": problems}
 
     def add(self, bad: BadRow) -> None:
@@ -99,8 +100,8 @@ def validate(
 
 
 def _own_files(chosen: RowEnvironments) -> list[str | Path]:
-    found = (each.file_of(dataset) for each in chosen.named for dataset in each.datasets)
-    files = [file for file in found if file is not None]
+    own = (environment.file_of(dataset) for environment in chosen.named for dataset in environment.datasets)
+    files = [file for file in own if file is not None]
     if not files:
         raise UserError("no file of rows is named", "Example: ludus data validate train.jsonl --env mcqa")
     return files
@@ -110,7 +111,7 @@ class _Doubts:
     """Counts rows without a right answer, and rows whose right answer stands in the prompt."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], RowWarning] = {}
+        self._warnings: dict[tuple[str, str], RowWarning] = {}
 
     def look(self, where: str, environment: str, row: Row, task: Task) -> None:
         """Look at one good row."""
@@ -129,12 +130,12 @@ class _Doubts:
                 return
 
     def warnings(self) -> list[RowWarning]:
-        return list(self._found.values())
+        return list(self._warnings.values())
 
     def _add(self, kind: str, environment: str, where: str, message: str) -> None:
-        warning = self._found.get((kind, environment))
+        warning = self._warnings.get((kind, environment))
         if warning is None:
-            warning = self._found[kind, environment] = RowWarning(kind, environment, where, message)
+            warning = self._warnings[kind, environment] = RowWarning(kind, environment, where, message)
         warning.rows += 1
 
 
