@@ -17,7 +17,7 @@ MAX_ROW = 2500
 #: What the verdict of a card says.
 VERDICTS = {
     "trusted": "every check passed",
-    "not shown": "no check failed, and some could not be made",
+    "not shown": "no check failed, and some were skipped",
     "unsound": "a check failed: some answers earn more than they should",
     "broken": "a check failed",
     "strict": "it refuses too many right answers",

@@ -216,7 +216,11 @@ def test_a_compressed_parquet_file_is_unpacked_up_to_a_limit(tmp_path, monkeypat
     pyarrow.parquet.write_table(pyarrow.table({"q": ["x"]}), path)
     (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(path.read_bytes() + bytes(5000)))
     monkeypatch.setattr("ludus.data.files.MAX_SPOOLED", 5000)
-    refused(lambda: list(read_lines(tmp_path / "a.parquet.gz")), "more than 5,000 bytes", "Unpack it and name the unpacked file")
+    refused(
+        lambda: list(read_lines(tmp_path / "a.parquet.gz")),
+        "more than 5,000 bytes",
+        "Unpack it and name the unpacked file",
+    )
     assert len(list(read_lines(path))) == 1
 
 

@@ -127,7 +127,7 @@ def failed_checks(card: Card) -> dict[str, str]:
 def test_every_built_in_environment_can_be_trusted(name):
     card = qualify(name, limit=5)
     assert not failed_checks(card)
-    assert card.not_shown == (["that wrong answers earn none"] if name == PAYS_ALWAYS else [])
+    assert card.not_shown == (["wrong answers (write breaking(task))"] if name == PAYS_ALWAYS else [])
     assert not card.false_negative.examples
     assert card.oracle is not None
     assert card.oracle >= 1.0  # some games give more
@@ -194,12 +194,12 @@ def test_rows_without_an_answer_skip_the_checks_that_need_one():
 def test_a_card_with_skipped_checks_says_what_was_not_shown_and_never_that_it_can_be_trusted():
     card = qualify(NoAnswer, input=[{"responses_create_params": {"input": "Hello."}}] * 5)
     assert card.verdict == "not shown"
-    assert card.not_shown == ["that right answers earn the reward", "that wrong answers earn none"]
+    assert card.not_shown == ["right answers (write oracle(task))", "wrong answers (write breaking(task))"]
     assert card.to_row()["not_shown"] == card.not_shown
     shown = shown_card(card)
     assert "can be trusted" not in shown
-    assert "not shown" in shown
-    assert "that right answers earn the reward" in shown
+    assert "Not tested" in shown
+    assert "right answers (write oracle(task))" in shown
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 5])
@@ -208,14 +208,12 @@ def test_fewer_than_five_rows_are_not_called_trusted_and_their_number_is_named(r
     shown, plural = shown_card(card), "" if rows == 1 else "s"
     assert card.passed
     if rows < 5:
-        assert (card.verdict, card.not_shown) == ("not shown", [f"that it holds for more than {rows} row{plural}"])
+        assert (card.verdict, card.not_shown) == ("not shown", [f"more than {rows} row{plural}"])
         assert "can be trusted" not in shown
         assert f"enough rows skipped {rows} used, and 5 are needed: use more with --limit or --input" in shown
     else:
         assert (card.verdict, card.not_shown) == ("trusted", [])
-        assert (
-            "can be trusted: every check passed on 5 rows, which would show a fault of 45% or more of all rows" in shown
-        )
+        assert "can be trusted: every check passed on 5 rows, enough to see a fault in 45% of all rows" in shown
 
 
 def test_a_card_says_that_no_bad_policy_earned_anything():
@@ -229,7 +227,7 @@ def test_rows_without_an_answer_beside_rows_with_one_are_not_shown_to_be_judged_
 
     card = qualify(SumsOrNone, input=[*ROWS, {"responses_create_params": {"input": "Guess."}}])
     assert card.verdict == "not shown"
-    assert card.not_shown == ["that right answers to 1 of 6 rows earn the reward"]
+    assert card.not_shown == ["right answers to 1 of 6 rows"]
     assert "can be trusted" not in shown_card(card)
 
 
@@ -429,7 +427,7 @@ def test_the_card_fits_a_narrow_terminal():
     assert result.exit_code == 0
     *lines, verdict = result.output.splitlines()  # the verdict is one line, also in a pipe
     assert max(map(len, lines)) <= 60
-    assert verdict.startswith("mcqa failed no check")
+    assert verdict.startswith("mcqa passed every check")
     assert "no side effects" in result.output
 
 
@@ -494,8 +492,8 @@ def test_a_misspelt_function_in_qualify_py_is_refused_with_a_suggestion(folder):
 def test_no_heavy_environment_fails_a_check(name, package):
     pytest.importorskip(package)
     card = qualify(name, limit=1)
-    judged = ["how answers are judged that only a judge can judge"] if name == "math_with_judge" else []
-    assert card.not_shown == ["that it holds for more than 1 row", *judged]
+    judged = ["answers that need a judge"] if name == "math_with_judge" else []
+    assert card.not_shown == ["more than 1 row", *judged]
     cheated = [(each.reward, each.limit) for each in card.exploits if each.family == "cheat"]
     assert cheated == ([(0.0, 0.0)] if name == "text_to_sql" else [])
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-#: A process that uses this much of a core, of the time it gets one, has no time left.
+#: A process is saturated if it uses this share of the core time that it can get.
 FULL = 0.85
 
-#: With less than this share of the time in which it could run, a process competes with others for the cores.
+#: A process competes for the cores if it runs less than this share of the time in which it could run.
 CROWDED = 0.7
 
-#: Up to this share of a rollout's time, waiting is not worth mentioning.
+#: Waiting up to this share of a rollout's time is ignored.
 LITTLE_WAIT = 0.15
 
 
@@ -30,11 +30,11 @@ def first_bottleneck(point: dict[str, Any], cores: int) -> Bottleneck:
         kind = max(point["failures"].items(), key=lambda item: item[1])[0] if point["failures"] else "no reason"
         return Bottleneck(
             "failures",
-            f"{point['failed']:,} of {point['rollouts']:,} rollouts failed, most with {kind}: mend that first",
+            f"{point['failed']:,} of {point['rollouts']:,} rollouts failed, most with {kind}: fix that first",
         )
     total = point["service_s"] + point["wait_s"]
     if total and point["wait_s"] <= LITTLE_WAIT * total:
-        return Bottleneck("slots", "the model's delay: nothing else is waited for, so raise --in-flight for more")
+        return Bottleneck("slots", "the model's delay, and nothing else: raise --in-flight")
     if used["busiest_stub"] >= FULL:
         return Bottleneck("stub", "the stub model uses a whole core: add --stubs, or measure with --no-http")
     share = point["cpu_share"]["workers" if workers > 1 else "collector"]
@@ -44,7 +44,7 @@ def first_bottleneck(point: dict[str, Any], cores: int) -> Bottleneck:
             "cores", f"{what} need more than {cores} cores (ours got one {share:.0%} of the time): use a larger machine"
         )
     each_worker = used["workers"] / workers if workers > 1 else 0.0
-    if sum((used["collector"], used["workers"])) >= FULL * cores:
+    if used["collector"] + used["workers"] >= FULL * cores:
         return Bottleneck("cores", f"all {cores} cores are busy: use a larger machine, --ray or --shard")
     if workers > 1 and _is_full(used["collector"], point["cpu_share"]["collector"]):
         return Bottleneck("collector", "the collecting process uses a whole core: split the run with --shard")
@@ -55,7 +55,7 @@ def first_bottleneck(point: dict[str, Any], cores: int) -> Bottleneck:
     stage = _slowest_stage(point)
     if stage == "model":
         late = f"{point['wait_s']:.2f} s later than the model's delay"
-        return Bottleneck("model", f"answers come {late}, though no process is full: add --stubs, or vary --delay")
+        return Bottleneck("model", f"answers come {late}, but no process is saturated: add --stubs, or vary --delay")
     return Bottleneck("environment", f"stage {stage} of the environment waits for something else: see ludus profile")
 
 
@@ -71,7 +71,7 @@ def _busy(part: str, what: str, workers: int, cores: int) -> Bottleneck:
 
 
 def _slowest_stage(point: dict[str, Any]) -> str:
-    stages = {name: each.get("mean", 0.0) for name, each in point["stages_s"].items() if name not in ("connect",)}
+    stages = {name: seconds.get("mean", 0.0) for name, seconds in point["stages_s"].items() if name != "connect"}
     if "model" in stages:
         stages["model"] = max(0.0, stages["model"] - point["model_delay_s"])
     return max(stages, key=lambda name: stages[name]) if stages else "open"

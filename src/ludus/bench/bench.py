@@ -1,4 +1,4 @@
-"""All points of a curve, one after the other: the stub servers, the measured processes, and why a point is left out."""
+"""All points of a curve, one after the other: stub servers, measured processes, and the reasons for skipped points."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ludus.runtime.running import FILES_IN_RESERVE, raise_file_limit
 
 IN_FLIGHT = (1000, 4000, 16_000, 65_000)
 
-#: Connections for each rollout in flight: with several stubs some are open and idle.
+#: Connections per rollout in flight: with several stubs some are idle.
 _SPARE = 1.2
 
-#: Rollouts for each of those in flight: at least two, so that a slot is used again; more for a short curve, where the
-#: start and the end weigh most.
+#: Rollouts per rollout in flight: at least two, so that every slot is reused; more for small points, where start and
+#: end dominate.
 FEWEST_ROUNDS, MOST_ROUNDS, ENOUGH_ROLLOUTS = 2, 8, 4000
 
 _END_SECONDS = 15.0
@@ -43,8 +43,8 @@ class Bench:
 
     Bench("mcqa", in_flight=[64, 256], delay="0.1").run()["points"][0]["rollouts_per_second"]
 
-    Without `workers` there is one process, or as many as the limit on open files demands. `tell` gets lines that say
-    what is waited for. `rollouts` is for each point; by default two to eight times as many as are in flight.
+    Without `workers` there is one process, or as many as the limit on open files demands. `tell` gets lines of
+    progress. `rollouts` is for each point; by default two to eight times as many as are in flight.
     """
 
     environment: str
@@ -69,7 +69,7 @@ class Bench:
 
     def run(self) -> dict[str, Any]:
         """Measure all points, smallest first."""
-        name, load = Environment.load(self.environment).name, round(os.getloadavg()[0], 1)  # without our own load
+        name, load = Environment.load(self.environment).name, round(os.getloadavg()[0], 1)  # before our own load
         points: list[dict[str, Any]] = []
         left_out: list[dict[str, Any]] = []
         for in_flight in sorted(set(self.in_flight)):
@@ -130,15 +130,15 @@ class Bench:
                     result: dict[str, Any] = message["result"]
                     return result
                 self.tell(_progress(plan.in_flight, **message["progress"]))
-        raise UserError(f"the process that measured {plan.in_flight:,} in flight died", "Its last lines stand above")
+        raise UserError(f"the process that measured {plan.in_flight:,} in flight died", "See its last lines above")
 
     def _workers_needed(self, in_flight: int) -> int:
         """How many processes the limit on open files demands."""
         files = raise_file_limit()
         if not self.http or files < 0:
             return 1
-        each = max(1, files - FILES_IN_RESERVE)
-        return max(1, -(-round(in_flight * _SPARE) // each)) if in_flight > each / _SPARE else 1
+        connections = max(1, files - FILES_IN_RESERVE)
+        return max(1, -(-round(in_flight * _SPARE) // connections)) if in_flight > connections / _SPARE else 1
 
     def _reason_against(self, in_flight: int, workers: int, points: list[dict[str, Any]]) -> str | None:
         if self.ray is None and workers < (needed := self._workers_needed(in_flight)):
@@ -161,7 +161,7 @@ def default_rollouts(in_flight: int) -> int:
 
 
 def _progress(in_flight: int, finished: int, total: int, stages: dict[str, int]) -> str:
-    waiting = ", ".join(f"{stage} {count:,}" for stage, count in sorted(stages.items(), key=lambda each: -each[1]))
+    waiting = ", ".join(f"{stage} {count:,}" for stage, count in sorted(stages.items(), key=lambda entry: -entry[1]))
     now = "ending" if finished == total else f"waiting for {waiting or 'processes to start'}"
     return f"{in_flight:,} in flight: {finished:,} of {total:,} rollouts, {now}"
 
@@ -178,7 +178,7 @@ def _process(plan: PointPlan) -> Iterator[Iterator[bytes]]:
         yield iter(process.stdout)
     finally:
         try:
-            process.wait(_END_SECONDS)  # it has told its result, or Ctrl-C has reached it too
+            process.wait(_END_SECONDS)  # it has sent its result, or got Ctrl-C too
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

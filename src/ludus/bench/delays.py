@@ -30,26 +30,26 @@ class Delay:
 
     @classmethod
     def parse(cls, text: str) -> Delay:
-        """Read a spec. Raises a UserError for anything that is none."""
+        """Read a spec. Raises a UserError for anything else."""
         kind, colon, rest = text.partition(":")
         try:
             if not colon and ".." in text:
                 low, high = map(float, text.split(".."))
-                found = cls("uniform", low, high)
+                delay = cls("uniform", low, high)
             elif not colon:
-                found = cls("fixed", float(text))
+                delay = cls("fixed", float(text))
             elif kind == "exp":
-                found = cls("exp", float(rest))
+                delay = cls("exp", float(rest))
             elif kind == "lognormal":
                 median, sigma = map(float, rest.split(","))
-                found = cls("lognormal", median, sigma)
+                delay = cls("lognormal", median, sigma)
             else:
                 raise ValueError
         except ValueError as error:
             raise _wrong(text) from error
-        if not found._is_valid():
+        if not delay._is_valid():
             raise _wrong(text)
-        return found
+        return delay
 
     def draw(self, random: Random) -> float:
         """One delay, in seconds."""

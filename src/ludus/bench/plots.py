@@ -10,16 +10,16 @@ from ludus.profile.figures import COLOUR, FORMATS, SECOND_COLOUR, label_axes, ne
 
 
 def plot_format(path: Path) -> str:
-    """The format that a file's name asks for."""
+    """The format of a figure, by the suffix of its file."""
     format_ = path.suffix.lower().lstrip(".")
     if format_ not in FORMATS:
         raise UserError(f"--plot {path} is no name of a figure", f"End it with {' or '.join('.' + f for f in FORMATS)}")
     return format_
 
 
-def write_curves(found: dict[str, Any], path: Path) -> Path:
+def write_curves(measured: dict[str, Any], path: Path) -> Path:
     """Draw rollouts a second (line) over the mean time of a rollout, split into service and waiting (bars)."""
-    points = found["points"]
+    points = measured["points"]
     if not points:
         raise UserError("no point was measured, so there is no curve to draw", "See why each was left out")
     figure, axes = new_figure("Rollouts in flight: throughput, service and waiting")
@@ -37,7 +37,7 @@ def write_curves(found: dict[str, Any], path: Path) -> Path:
     axes.plot(places, rates, color=COLOUR, marker="o", label="rollouts a second")
     axes.set_ylim(bottom=0)
     axes.set_xticks(list(places), [f"{point['in_flight']:,}" for point in points])
-    handles = [each for one in (axes, seconds) for each in one.get_legend_handles_labels()[0]]
+    handles = [handle for axis in (axes, seconds) for handle in axis.get_legend_handles_labels()[0]]
     axes.legend(handles=handles, frameon=False, fontsize=8, loc="upper left")
     label_axes(axes, "rollouts in flight", "rollouts a second (line)")
     return save_figure(figure, path, plot_format(path))

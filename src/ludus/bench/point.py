@@ -1,8 +1,8 @@
 """One point of a curve: a collection with so many rollouts in flight, in a process of its own.
 
-A fresh process has no heap, caches or connections from the point before. It reads a `PointPlan` from stdin and writes
-lines of JSON to stdout: `progress` while it runs, then `result`, or `error` for a mistake that a user can fix. What the
-environment prints goes to stderr.
+A fresh process has no heap, caches or connections from earlier points. It reads a `PointPlan` from stdin and writes
+lines of JSON to stdout: `progress` while it runs, then `result`, or `error` for a mistake that a user can fix. The
+environment's own prints go to stderr.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 @dataclass
 class PointPlan:
-    """What to measure. `stubs`: the ports of each stub server; without them the stub answers where rollouts play."""
+    """What to measure. `stubs` are the ports of each stub server; without them the stub answers in process."""
 
     environment: str
     in_flight: int
@@ -94,7 +94,7 @@ class Point:
             self._began = time.perf_counter()
             self._meter.start()
             await collection.run(collector, self._watch)
-            seconds = collector.progress.last_change - self._began  # without the end of the workers
+            seconds = collector.progress.last_change - self._began  # without the workers' shutdown
             self._meter.stop()
             journal = sum((output / name).stat().st_size for name in ("rollouts.jsonl", "failures.jsonl"))
         after = stub_stats(plan.stubs) if plan.stubs else None
@@ -102,7 +102,7 @@ class Point:
         return self._result(collection, seconds, journal, stub)
 
     async def _watch(self, collector: Collector) -> None:
-        """Begin to measure when the workers are ready; tell the progress."""
+        """Begin to measure when the workers are ready; report progress."""
         sampling = asyncio.create_task(self._meter.sample())
         told, waits = 0.0, self._plan.workers > 1 or self._plan.ray is not None
         try:
@@ -141,7 +141,9 @@ class Point:
             "rollouts_per_second": rollouts / seconds,
             "calls_per_rollout": calls,
             "rollout_s": times.get("total"),
-            "stages_s": {name: each for name, each in times.items() if isinstance(each, dict) and name != "total"},
+            "stages_s": {
+                name: seconds for name, seconds in times.items() if isinstance(seconds, dict) and name != "total"
+            },
             "model_delay_s": delay,
             "service_s": service,
             "wait_s": total - service,

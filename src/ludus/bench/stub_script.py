@@ -2,9 +2,9 @@
 
 `FixedScript` has every answer encoded before the first request arrives; a request costs a `bytes.count` over its body.
 The turn is the number of tool outputs in the body, counted as the byte strings `"function_call_output"` (Responses) or
-`"role":"tool"` (Chat, or with a space after the colon). This assumes that no other string in the body is exactly that
-word; text that quotes it cannot match, because JSON escapes the quotes. `SyntheticScript` reads the request and calls
-the tools that it offers. There is no streaming.
+`"role":"tool"` (Chat, or with a space after the colon). This assumes that no other JSON string is exactly that word; a
+text that quotes it does not match, because JSON escapes the quotes. `SyntheticScript` parses the request and calls the
+tools in it. There is no streaming.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StubScript(Protocol):
     """Decides what the server answers."""
 
     def answer(self, method: bytes, path: bytes, body: bytes) -> bytes | None:
-        """The encoded answer of the model; None if the request is none to a model."""
+        """The model's encoded answer; None for any other route."""
 
 
 def http_answer(status: str, body: dict[str, Any]) -> bytes:
@@ -115,7 +115,7 @@ class FixedScript:
         self._chat = [http_answer("200 OK", answer) for answer in chat]
 
     def answer(self, method: bytes, path: bytes, body: bytes) -> bytes | None:
-        """The encoded answer of the model; None if the request is none to a model."""
+        """The model's encoded answer; None for any other route."""
         if method == b"POST" and path == _RESPONSES:
             outputs = body.count(b'"function_call_output"')
             return self._responses[min(outputs, self.turns)]
@@ -133,7 +133,7 @@ class SyntheticScript:
         self._encoded: dict[tuple[bytes, int], bytes] = {}
 
     def answer(self, method: bytes, path: bytes, body: bytes) -> bytes | None:
-        """The encoded answer of the model; None if the request is none to a model."""
+        """The model's encoded answer; None for any other route."""
         if method != b"POST" or path != _RESPONSES:
             return None
         try:
@@ -145,10 +145,10 @@ class SyntheticScript:
         calls = len(callable_tools(tools))
         turn = outputs // calls if calls else 0
         key = orjson.dumps(tools) if turn < self._turns else b"", turn
-        found = self._encoded.get(key)
-        if found is None:
+        encoded = self._encoded.get(key)
+        if encoded is None:
             output = synthetic_items(tools if turn < self._turns else None, turn)
-            found = http_answer("200 OK", {**responses_answer(turn, {}), "output": output})
+            encoded = http_answer("200 OK", {**responses_answer(turn, {}), "output": output})
             if len(self._encoded) < _MOST_ANSWERS:
-                self._encoded[key] = found
-        return found
+                self._encoded[key] = encoded
+        return encoded

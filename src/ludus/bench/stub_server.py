@@ -1,8 +1,8 @@
 """A model server with almost no cost, so that a benchmark measures the collector and not the model.
 
-By default it calls every tool that a request offers in the first `--turns` turns and answers with text after that. With
-`--tool` it calls that one tool instead, and its answers are encoded before the first request arrives. `GET /stats`
-tells how many answers it gave, how long they were delayed on purpose, and how much later than that they were sent.
+By default it calls every tool of a request in the first `--turns` turns, then answers with text. With `--tool` it calls
+only that tool, and its answers are encoded before the first request arrives. `GET /stats` counts the answers, the
+seconds of intended delay, and the seconds that answers were late beyond it.
 
     python -m ludus.bench.stub_server --turns 10 --delay 1      prints {"port": N} once it listens
 """
@@ -32,7 +32,7 @@ BACKLOG = 16_384
 
 
 class StubServer:
-    """What all connections share: the answers, the delays and the counts."""
+    """State that all connections share: the answers, the delays and the counts."""
 
     def __init__(self, script: StubScript, delay: Delay, keepalive_timeout: float) -> None:
         self.script, self.keepalive_timeout = script, keepalive_timeout

@@ -1,4 +1,4 @@
-"""Stub model servers in processes of their own: started, asked what they did, and ended."""
+"""Stub model servers in their own processes: start them, read their statistics, end them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ludus.runtime.running import FILES_IN_RESERVE, raise_file_limit
 #: Connections to one stub process.
 MOST_CONNECTIONS = 16_384
 
-#: Connections to one port. A client has some 28,000 ports of its own for each port of a server, and Linux searches half
-#: of them first: beyond 14,000 connections to one port, each new one costs milliseconds.
+#: Connections to one port. A client has about 28,000 ephemeral ports for each server port, and Linux searches half of
+#: them first: beyond 14,000 connections to one port, each new one costs milliseconds.
 MOST_TO_A_PORT = 4096
 
 _PROGRAM = "import sys; sys.path[:] = {path}; from ludus.bench.{module} import main; main()"
@@ -25,12 +25,12 @@ _END_SECONDS = 5.0
 
 
 def program(module: str, *words: str) -> list[str]:
-    """The command of a program of this room. It imports Ludus from where this process does."""
+    """The command that runs a module of this room. It imports Ludus from the same place as this process."""
     return [sys.executable, "-P", "-c", _PROGRAM.format(path=repr(sys.path), module=module), *words]
 
 
 def stubs_needed(in_flight: int) -> int:
-    """How many stubs hold so many connections within the limit on open files."""
+    """The number of stubs for so many connections within the limit on open files."""
     files = raise_file_limit()
     most = min(MOST_CONNECTIONS, files - FILES_IN_RESERVE) if files > 0 else MOST_CONNECTIONS  # -1 is no limit
     return -(-in_flight // max(1, most))
@@ -45,10 +45,10 @@ def stub_servers(count: int, in_flight: int, delay: str, turns: int) -> Iterator
 
 
 def stub_stats(stubs: list[list[int]]) -> dict[str, float]:
-    """What the stubs did, added up, and `busiest_cpu_s`: the CPU time of the one that used most."""
-    found = [_stats(ports[0]) for ports in stubs]
-    total: dict[str, float] = {key: sum(each[key] for each in found) for key in found[0]}
-    return {**total, "busiest_cpu_s": max(each["cpu_s"] for each in found)}
+    """The sum of the stubs' statistics, and `busiest_cpu_s`: the largest CPU time of a stub."""
+    stats = [_stats(ports[0]) for ports in stubs]
+    total: dict[str, float] = {key: sum(stub[key] for stub in stats) for key in stats[0]}
+    return {**total, "busiest_cpu_s": max(stub["cpu_s"] for stub in stats)}
 
 
 def _stats(port: int) -> dict[str, Any]:

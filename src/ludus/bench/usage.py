@@ -1,7 +1,7 @@
-"""What a process and its child processes use: CPU, memory, and how long they waited for a core.
+"""CPU, memory and run-queue wait of a process and its child processes.
 
-CPU and memory of child processes are read from /proc. Where there is none (macOS), memory is the peak of this process
-alone, and the time spent waiting for a core is unknown.
+The figures of child processes come from /proc. Without it (macOS), memory is the peak of this process alone, and the
+time spent waiting for a core is unknown.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class UsageMeter:
         self.cpu_s = 0.0  # of this process
         self.children_cpu_s = 0.0
         self.memory_growth = 0
-        self.cpu_share: float | None = None  # of the time in which this process could run, how much it did
+        self.cpu_share: float | None = None  # time on a core / (time on a core + time in the run queue)
         self.children_cpu_share: float | None = None
 
     def start(self) -> None:
-        """Begin to measure. What the children used before does not count."""
+        """Begin to measure. Earlier use of the children does not count."""
         children = _children(os.getpid())
         self._cpu, self._ended = time.process_time(), _ended_children_cpu()
         self._before = sum(_cpu_of(pid) for pid in children)
         self._memory = self._peak = _memory_of([os.getpid(), *children])
         self._own = _run_and_wait(os.getpid())
         self._others = {pid: _run_and_wait(pid) for pid in children}
-        self._last_others = dict(self._others)  # of children that have ended, what was last seen
+        self._last_others = dict(self._others)  # last known values, also of ended children
 
     async def sample(self) -> None:
-        """Follow the memory, and how long the children wait for a core, until cancelled."""
+        """Sample memory and the children's run-queue wait until cancelled."""
         while True:
             await asyncio.sleep(_SAMPLE_EVERY)
             children = _children(os.getpid())
@@ -48,7 +48,7 @@ class UsageMeter:
             self._last_others |= {pid: _run_and_wait(pid) for pid in children if pid in self._others}
 
     def stop(self) -> None:
-        """End. Call it when the children have ended: only then is their CPU time known in full."""
+        """End. Call it after the children have ended: only then is their CPU time complete."""
         self.cpu_s = time.process_time() - self._cpu
         alive = sum(_cpu_of(pid) for pid in _children(os.getpid()))
         self.children_cpu_s = max(0.0, _ended_children_cpu() - self._ended + alive - self._before)
@@ -68,7 +68,7 @@ def available_memory() -> int | None:
 
 
 def _share(pairs: list[tuple[tuple[int, int], tuple[int, int]]]) -> float | None:
-    """Of the time in which processes could run, how much they did; None if they did not."""
+    """Time on a core / (time on a core + time in the run queue); None if the processes did not run."""
     ran = sum(after[0] - before[0] for before, after in pairs if after[0] >= before[0])
     waited = sum(after[1] - before[1] for before, after in pairs if after[0] >= before[0])
     return ran / (ran + waited) if ran > 0 else None
@@ -76,13 +76,13 @@ def _share(pairs: list[tuple[tuple[int, int], tuple[int, int]]]) -> float | None
 
 def _children(pid: int) -> list[int]:
     """All descendants of a process that are alive."""
-    found: list[int] = []
+    descendants: list[int] = []
     with suppress(OSError):
         for listed in Path(f"/proc/{pid}/task").glob("*/children"):
             with suppress(OSError):
                 for child in map(int, listed.read_text().split()):
-                    found += [child, *_children(child)]
-    return found
+                    descendants += [child, *_children(child)]
+    return descendants
 
 
 def _ended_children_cpu() -> float:
@@ -109,7 +109,7 @@ def _memory_of(pids: list[int]) -> int:
 
 
 def _run_and_wait(pid: int) -> tuple[int, int]:
-    """Nanoseconds that the main thread of a process ran, and that it waited for a core; zeros if it has ended."""
+    """Nanoseconds that a process's main thread ran, and that it waited for a core; zeros if it has ended."""
     with suppress(OSError, IndexError, ValueError):
         fields = Path(f"/proc/{pid}/schedstat").read_text().split()
         return int(fields[0]), int(fields[1])

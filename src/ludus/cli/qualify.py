@@ -107,15 +107,13 @@ def show_card(console: Console, card: Card) -> None:
 def _verdict(card: Card) -> str:
     """What the card shows, in one sentence."""
     rate = card.false_negative
-    strict = f"; it refuses {rate.wrong} of {rate.total} right answers that are written in another way"
+    strict = f"; it refuses {rate.wrong} of {rate.total} right answers in another form"
     if card.verdict == "trusted":
-        seen = (
-            f"every check passed on {card.rows} rows, which would show a fault of {card.unseen:.0%} or more of all rows"
-        )
+        seen = f"every check passed on {card.rows} rows, enough to see a fault in {card.unseen:.0%} of all rows"
         return f"can be trusted: {seen}{strict if rate.wrong else ''}"
     if card.verdict == "not shown":
-        return f"failed no check, but this was not shown: {'; '.join(card.not_shown)}"
-    what = {"unsound": "unsound: it pays for answers that are not right", "broken": "broken", "strict": "too strict"}
+        return f"passed every check. Not tested: {'; '.join(card.not_shown)}"
+    what = {"unsound": "unsound: it rewards wrong answers", "broken": "broken", "strict": "too strict"}
     return f"is {what[card.verdict]} (failed: {', '.join(card.failed)})"
 
 

@@ -1,4 +1,4 @@
-"""The card: the rewards of bad policies and of the oracle, how variants were judged, and whether each is in its limit.
+"""The card: the rewards of bad policies and of the oracle, how variants were judged, and their limits.
 
 How much a bad policy may earn depends on the task. Guessing among four options earns a quarter on average, and more
 with luck. A policy that always answers B earns the share of rows whose answer is B. So the limit is
@@ -6,9 +6,9 @@ with luck. A policy that always answers B earns the share of rows whose answer i
 attacks the grader may earn nothing. An environment can declare a higher limit for a policy, with a reason
 (`expected_exploits` in its `qualify.py`).
 
-Unsound and strict are two things. A verifier is unsound if it pays for what is not an answer. It is strict if it
-refuses right answers that are written in another way; that costs signal and teaches nothing wrong, so strictness is a
-rate, and fails only beyond a limit that you set.
+Unsound and strict are two things. A verifier is unsound if it rewards wrong answers. It is strict if it refuses right
+answers in another form. Strictness costs signal but teaches nothing wrong, so it is a rate, and fails only beyond a
+limit that you set.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ludus.qualify.policies import DRAWS
 
 SLACK = 0.1
 
-#: With fewer rows nothing is called trusted: five rows show a fault in half of all rows with 97 %, two with 75 %.
+#: With fewer rows no verifier is called trusted: five rows reveal a fault in half of all rows with 97 %, two with 75 %.
 FEWEST_ROWS = 5
 
 #: A variant is accepted if it earns this share of the oracle's reward for the same row.
@@ -37,10 +37,10 @@ NOTHING = {"empty", "cheat"}
 #: The family of policies that give one answer to every task.
 CONSTANT = "constant"
 
-#: What a card says: every check passed; none failed but some were skipped; or the worst of what failed.
+#: The card in a word: every check passed; none failed but some were skipped; or the worst failure.
 CardVerdict = Literal["trusted", "not shown", "unsound", "broken", "strict"]
 
-#: The checks whose failure means that the verifier pays for what is not a right answer.
+#: If one of these checks fails, the verifier rewards wrong answers.
 _SOUNDNESS = {"exploits", "false positives"}
 
 
@@ -125,8 +125,8 @@ class Card:
 
     @property
     def not_shown(self) -> list[str]:
-        """What the skipped checks would have shown."""
-        return [check.claim or f"what `{check.name}` checks" for check in self.checks if check.status == "skipped"]
+        """What the skipped checks would have tested."""
+        return [check.claim or check.name for check in self.checks if check.status == "skipped"]
 
     @property
     def verdict(self) -> CardVerdict:
@@ -140,14 +140,14 @@ class Card:
 
     @property
     def unseen(self) -> float:
-        """The share of rows that a fault may touch and still be missed by the rows of this card with 5 %."""
+        """The largest share of faulty rows that this card's rows would miss with a probability of 5 %."""
         return float(1 - 0.05 ** (1 / self.rows))
 
     @property
     def best_exploit(self) -> Exploit | None:
-        """The bad policy with the highest reward, among those without a declared limit or above it if there are any."""
-        found = [exploit for exploit in self.exploits if exploit.excess or not exploit.why] or self.exploits
-        return max(found, key=lambda exploit: exploit.reward, default=None)
+        """The bad policy with the highest reward. Policies within a declared limit count only if there are no others."""
+        candidates = [exploit for exploit in self.exploits if exploit.excess or not exploit.why] or self.exploits
+        return max(candidates, key=lambda exploit: exploit.reward, default=None)
 
     def to_row(self) -> dict[str, Any]:
         """The card as one JSON object."""
@@ -177,11 +177,11 @@ class Card:
 
 
 def exploit_limit(chances: list[float], choices: list[str], thresholds: Thresholds) -> float:
-    """The highest mean reward that a bad policy may earn, for rows with these chances and these right options."""
+    """The highest mean reward that a bad policy may earn. `choices` are the right options of the rows."""
     if thresholds.max_exploit is not None:
         return thresholds.max_exploit
     chance = sum(chances) / len(chances)
-    error = math.sqrt(sum(each * (1 - each) for each in chances) / DRAWS) / len(chances)
+    error = math.sqrt(sum(chance * (1 - chance) for chance in chances) / DRAWS) / len(chances)
     favourite = max(Counter(choices).values(), default=0) / len(chances)
     return min(max(chance + 3 * error, chance + SLACK, favourite + SLACK), 0.99)
 
@@ -196,8 +196,8 @@ def exploits_of(
 ) -> list[Exploit]:
     """The best member of each family, by mean reward over rollouts that were scored and are not masked.
 
-    The limit of an empty answer and of a cheat is 0, unless the environment declares another. An option that is
-    given as the answer to every row may earn the share of rows that it answers; `choices` are the right options.
+    The limit of an empty answer and of a cheat is 0, unless the environment declares another. A policy that always
+    chooses one option may earn the share of rows where that option is right; `choices` are the right options.
     """
     rewards: dict[str, list[float]] = defaultdict(list)
     for attempt in attempts:
@@ -213,24 +213,24 @@ def exploits_of(
             own = max(own, right[_option(member)] / len(earned))
         allowed, why = expected.get(name) or expected.get(family) or (own, "")
         families[family].append(Exploit(family, name, sum(earned) / len(earned), allowed, why))
-    return [max(members, key=lambda each: (each.excess, each.reward)) for members in families.values()]
+    return [max(members, key=lambda exploit: (exploit.excess, exploit.reward)) for members in families.values()]
 
 
 def oracle_score(attempts: list[Attempt], played: Played, thresholds: Thresholds) -> float | None:
     """The mean reward of the oracle's rollouts. A failed rollout counts as 0; masked rollouts are left out."""
-    known = [each for each in attempts if each.kind == "oracle" and not _masked(played, each)]
-    return sum(_credit(played, each, thresholds) for each in known) / len(known) if known else None
+    known = [attempt for attempt in attempts if attempt.kind == "oracle" and not _masked(played, attempt)]
+    return sum(_credit(played, attempt, thresholds) for attempt in known) / len(known) if known else None
 
 
 def wrong_rate(attempts: list[Attempt], played: Played, kind: Kind, thresholds: Thresholds) -> Rate:
     """How many variants of this kind were judged wrongly, over the rows on which the oracle earned a reward."""
-    full = {each.task_id: _credit(played, each, thresholds) for each in attempts if each.kind == "oracle"}
-    variants = [each for each in attempts if each.kind == kind and full.get(each.task_id, 0.0) > 0]
+    full = {attempt.task_id: _credit(played, attempt, thresholds) for attempt in attempts if attempt.kind == "oracle"}
+    variants = [attempt for attempt in attempts if attempt.kind == kind and full.get(attempt.task_id, 0.0) > 0]
     wrong = []
-    for each in variants:
-        accepted = _credit(played, each, thresholds) >= ACCEPTED * full[each.task_id]
+    for variant in variants:
+        accepted = _credit(played, variant, thresholds) >= ACCEPTED * full[variant.task_id]
         if accepted != (kind == "preserving"):
-            wrong.append(f"{each.name}: {_script_text(each)}")
+            wrong.append(f"{variant.name}: {_script_text(variant)}")
     return Rate(len(wrong), len(variants), wrong[:MAX_EXAMPLES])
 
 
@@ -252,22 +252,21 @@ def threshold_checks(card: Card) -> list[Check]:
     checks = [_exploit_check(card), *_oracle_checks(card), _soundness_check(card)]
     if card.rows < FEWEST_ROWS:
         reason = f"{card.rows} used, and {FEWEST_ROWS} are needed: use more with --limit or --input"
-        claim = f"that it holds for more than {card.rows} row{'' if card.rows == 1 else 's'}"
+        claim = f"more than {card.rows} row{'' if card.rows == 1 else 's'}"
         checks.append(Check("enough rows", "skipped", reason, claim))
     if limits.max_false_negative is not None:
-        claim = "that right answers may be written in other ways"
-        most = limits.max_false_negative
+        claim, most = "right answers in another form (write preserving(task))", limits.max_false_negative
         checks.append(_rate_check("false negatives", card.false_negative, most, "right answers", claim))
     return checks
 
 
 def _exploit_check(card: Card) -> Check:
-    over = [each for each in card.exploits if each.excess]
+    over = [exploit for exploit in card.exploits if exploit.excess]
     if not card.exploits:
-        return Check("exploits", "skipped", "no bad policy was scored", "that bad policies earn little")
+        return Check("exploits", "skipped", "no bad policy was scored", "bad policies")
     if not over:
         return Check("exploits", "ok")
-    worst = max(over, key=lambda each: each.excess)
+    worst = max(over, key=lambda exploit: exploit.excess)
     return Check("exploits", "failed", f"{worst.best} earns {worst.reward:.3f}, more than {worst.limit:.3f}")
 
 
@@ -275,20 +274,18 @@ def _oracle_checks(card: Card) -> list[Check]:
     name, score, least, known = "oracle", card.oracle, card.thresholds.min_oracle, sum(card.gold_from.values())
     if score is None:
         reason = "no row contains its answer: write oracle(task) in the folder's qualify.py"
-        return [Check(name, "skipped", reason, "that right answers earn the reward")]
+        return [Check(name, "skipped", reason, "right answers (write oracle(task))")]
     if score < least:
         return [Check(name, "failed", f"{score:.3f} is under {least:g}; answers are from {', '.join(card.gold_from)}")]
     if known == card.rows:
         return [Check(name, "ok")]
-    claim = f"that right answers to {card.rows - known} of {card.rows} rows earn the reward"
+    claim = f"right answers to {card.rows - known} of {card.rows} rows"
     return [Check(name, "ok"), Check("rows without answer", "skipped", f"{card.rows - known} of {card.rows}", claim)]
 
 
 def _soundness_check(card: Card) -> Check:
-    claim = "that wrong answers earn none"
-    return _rate_check(
-        "false positives", card.false_positive, card.thresholds.max_false_positive, "wrong answers", claim
-    )
+    most, claim = card.thresholds.max_false_positive, "wrong answers (write breaking(task))"
+    return _rate_check("false positives", card.false_positive, most, "wrong answers", claim)
 
 
 def _rate_check(name: str, rate: Rate, most: float, what: str, claim: str) -> Check:
@@ -305,7 +302,7 @@ def _credit(played: Played, attempt: Attempt, thresholds: Thresholds) -> float:
 
 
 def _option(text: str) -> str:
-    """An option in the form in which options are compared."""
+    """An option, normalized for comparisons."""
     return text.strip().upper()
 
 

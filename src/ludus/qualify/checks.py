@@ -29,8 +29,7 @@ SIDE_EFFECTS = "qualify_side_effects"
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check, with the reason if it failed or was skipped. `claim` is what a skipped check would
-    have shown."""
+    """The result of one check, with the reason if it failed or was skipped. `claim` is what stays untested then."""
 
     name: str
     status: Status
@@ -63,7 +62,7 @@ def verifying_twice(environment: Environment) -> Environment:
 
 
 def every_answer_judged(attempts: list[Attempt], played: Played) -> Check:
-    """The verifier fails for no answer. A rollout that the verifier fails is lost for training."""
+    """The verifier crashes for no answer: a rollout without a verdict is lost for training."""
     failed = {attempt.name: error for attempt in attempts if (error := played[attempt.id].error) is not None}
     if not failed:
         return Check("every answer judged", "ok")
@@ -74,14 +73,12 @@ def every_answer_judged(attempts: list[Attempt], played: Played) -> Check:
 
 def deterministic(attempts: list[Attempt], first: Played, again: Played) -> Check:
     """The same responses with the same seeds get the same verdicts."""
-    claim = "that the same answer gets the same verdict"
-    return _same_verdicts("deterministic", claim, attempts, first, again, "played again")
+    return _same_verdicts("deterministic", "determinism", attempts, first, again, "played again")
 
 
 def isolated(attempts: list[Attempt], first: Played, interleaved: Played) -> Check:
     """A rollout gets the same verdict alone and among concurrent rollouts."""
-    claim = "that rollouts do not change each other's verdicts"
-    return _same_verdicts("isolated", claim, attempts, first, interleaved, "played among others")
+    return _same_verdicts("isolated", "isolation of rollouts", attempts, first, interleaved, "played among others")
 
 
 def without_side_effects(environment: Environment, attempts: list[Attempt], twice: Played) -> Check:
@@ -94,22 +91,22 @@ def without_side_effects(environment: Environment, attempts: list[Attempt], twic
         side_effects = rollout.verdict.values.get(SIDE_EFFECTS) if rollout.verdict is not None else None
         if side_effects:
             return Check(name, "failed", f"{attempt.name}: {side_effects[0]}")
-    return _ok_if_judged(name, twice, "that verifying has no side effects")
+    return _ok_if_judged(name, twice, "side effects of verify")
 
 
 def _ok_if_judged(name: str, played: Played, claim: str) -> Check:
-    """A check that found nothing wrong. If no answer was judged, it has shown nothing."""
+    """A check without findings: ok, or skipped if no answer was judged."""
     if any(rollout.verdict is not None for rollout in played.values()):
         return Check(name, "ok")
     return Check(name, "skipped", "no answer was judged", claim)
 
 
 def _same_verdicts(name: str, claim: str, attempts: list[Attempt], first: Played, second: Played, how: str) -> Check:
-    changed = [each for each in attempts if _result(first[each.id]) != _result(second[each.id])]
+    changed = [attempt for attempt in attempts if _result(first[attempt.id]) != _result(second[attempt.id])]
     if not changed:
         return _ok_if_judged(name, first, claim)
-    worst, _ = Counter(each.name for each in changed).most_common(1)[0]
-    example = next(each for each in changed if each.name == worst)
+    worst, _ = Counter(attempt.name for attempt in changed).most_common(1)[0]
+    example = next(attempt for attempt in changed if attempt.name == worst)
     results = f"{_result_text(first[example.id])}, then {_result_text(second[example.id])}"
     return Check(
         name, "failed", f"{len(changed)} of {len(attempts)} verdicts differ when {how}; {example.name}: {results}"

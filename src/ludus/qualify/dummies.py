@@ -1,4 +1,4 @@
-"""Meaningless values that fit a JSON schema: arguments for tool calls that are made only for the sake of the call."""
+"""Meaningless values that fit a JSON schema, as arguments of pointless tool calls."""
 
 from __future__ import annotations
 

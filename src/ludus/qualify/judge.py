@@ -20,7 +20,7 @@ EQUAL, NOT_EQUAL = "[[A=B]]", "[[A!=B]]"
 def respond(request: Request) -> str:
     """The judge's reply to a prompt with the answer markers of our templates."""
     prompt = texts_of(request.input[-1])
-    answers = {found[1]: found[3] for found in _ANSWERS.finditer(prompt)}
+    answers = {match[1]: match[3] for match in _ANSWERS.finditer(prompt)}
     if set(answers) != {"A", "B"}:
         raise Failure("bad_prompt", "the scripted judge needs a prompt with BEGIN ANSWER A and BEGIN ANSWER B")
     first, second = (_NOISE.sub("", answers[name].casefold()) for name in "AB")

@@ -41,7 +41,7 @@ CONSTANTS = {"settings", "expected_exploits"}
 FUNCTIONS = {
     *("gold", "answer", "oracle", "options", "chance", "exploits", "preserving", "breaking", "program", "rivals"),
 }
-#: What functions return whose result is converted.
+#: The result types of functions, for error messages.
 _RETURNS = dict.fromkeys(("exploits", "preserving", "breaking"), "a dict of scripts") | {
     "chance": "a number",
     "options": "a list",
@@ -71,8 +71,8 @@ class Oracle:
         """The right answer as a text."""
         if "gold" in self._hooks:
             return self._call("gold", _text, task)
-        found = (_text(getattr(task, field, None)) for field in GOLD_FIELDS)
-        return next((text for text in found if text), None)
+        texts = (_text(getattr(task, field, None)) for field in GOLD_FIELDS)
+        return next((text for text in texts if text), None)
 
     def source(self, task: Task) -> str | None:
         """Where the right answer to a task comes from; None if it is unknown."""
@@ -80,8 +80,8 @@ class Oracle:
             return f"oracle(task) in {FILE}" if self.script(task) is not None else None
         if "gold" in self._hooks:
             return f"gold(task) in {FILE}" if self.gold(task) is not None else None
-        found = (field for field in GOLD_FIELDS if _text(getattr(task, field, None)))
-        return next((f"the field {field} of the rows" for field in found), None)
+        fields = (field for field in GOLD_FIELDS if _text(getattr(task, field, None)))
+        return next((f"the field {field} of the rows" for field in fields), None)
 
     def answer(self, task: Task, text: str) -> Script:
         """A final answer in the form that the task asks for; the text alone if the prompt names no form."""
@@ -100,17 +100,17 @@ class Oracle:
         """The options as an answer writes them: their letters if they have letters."""
         if "options" in self._hooks:
             return [str(option) for option in self._call("options", _list, task)]
-        given = next((value for field in OPTION_FIELDS if (value := getattr(task, field, None))), None)
-        if isinstance(given, dict):
-            return [str(key) for key in given]
-        if not isinstance(given, list):
+        options = next((value for field in OPTION_FIELDS if (value := getattr(task, field, None))), None)
+        if isinstance(options, dict):
+            return [str(key) for key in options]
+        if not isinstance(options, list):
             return []
-        return [str(name) for option in given for name in (option if isinstance(option, dict) else [option])]
+        return [str(name) for option in options for name in (option if isinstance(option, dict) else [option])]
 
     def chance(self, task: Task) -> float:
         """The mean reward of guessing: by default 1 / number of options, or 0 without options."""
         if "chance" in self._hooks:
-            return self._call("chance", lambda found: float(found or 0.0), task)
+            return self._call("chance", lambda chance: float(chance or 0.0), task)
         options = self.options(task)
         return 1 / len(options) if options else 0.0
 
@@ -150,17 +150,17 @@ class Oracle:
         return {name: self.answer(task, text) for name, text in variants.items()}
 
     def _scripts(self, name: str, task: Task) -> dict[str, Script] | None:
-        return self._call(name, lambda found: dict(found or {}), task) if name in self._hooks else None
+        return self._call(name, lambda scripts: dict(scripts or {}), task) if name in self._hooks else None
 
     def _call(self, name: str, convert: Callable[[Any], T], *arguments: Any) -> T:
-        """The converted result of a function of `qualify.py`. Its mistakes are the author's: a `UserError`."""
+        """The converted result of a function of `qualify.py`. Its exceptions become a `UserError` for the author."""
         hook = self._hooks[name]
         try:
-            found = hook(*arguments)
+            result = hook(*arguments)
             try:
-                return convert(found)
+                return convert(result)
             except (TypeError, ValueError) as error:
-                cause = f"{place_of(hook)}: {name}(task) must return {_RETURNS[name]}, and returned {found!r:.80}"
+                cause = f"{place_of(hook)}: {name}(task) must return {_RETURNS[name]}, and returned {result!r:.80}"
                 raise UserError(" ".join(cause.split())) from error
         except UserError:
             raise
@@ -184,7 +184,7 @@ def prompt_of(task: Task) -> str:
 
 
 def _hooks_of(module: ModuleType, path: str) -> dict[str, Any]:
-    """The known names that a `qualify.py` defines. A public function with an unknown name is refused as misspelt."""
+    """The known names of a `qualify.py`. A public function with an unknown name is refused: it may be a typo."""
     hooks = {name: value for name, value in vars(module).items() if name in CONSTANTS | FUNCTIONS}
     for name, value in hooks.items():
         if name in FUNCTIONS and not callable(value):
@@ -205,12 +205,12 @@ def _hooks_of(module: ModuleType, path: str) -> dict[str, Any]:
     return hooks
 
 
-def _unchanged(found: Any) -> Any:
-    return found
+def _unchanged(result: Any) -> Any:
+    return result
 
 
-def _list(found: Any) -> list[Any]:
-    return list(found or ())
+def _list(result: Any) -> list[Any]:
+    return list(result or ())
 
 
 def _text(value: Any) -> str | None:

@@ -1,8 +1,8 @@
 """Bad policies: ways in which a model could earn reward without solving the task.
 
-Each function takes a `PolicyContext` and returns scripts by name. A name is `FAMILY/MEMBER`. A family's score is that
-of its best member, since a model in training would find that member. Several scripts under one name are draws of the
-same policy, and their rewards are averaged.
+Each function takes a `PolicyContext` and returns scripts by name. A name is `FAMILY/MEMBER`. A family scores as its
+best member does: training would find that member. Several scripts under one name are draws of the same policy, and
+their rewards are averaged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ludus.response import texts_of
 from ludus.task import Task
 
 DRAWS = 4
-MOST_OPTIONS = 10  # how many options are tried as the answer to every row
+MOST_OPTIONS = 10  # options that are tried as the answer to every row
 CONSTANTS = ("0", "1", "A", "yes", "true", "None", "I do not know.")
 NUMBERS = [str(number) for number in range(101)]
 LETTERS = list(string.ascii_uppercase)
@@ -51,8 +51,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class PolicyContext:
-    """What a policy may use: the task, the oracle's form of an answer, random numbers, and the common options of all
-    rows."""
+    """What a policy may use: the task, the oracle's form of an answer, random numbers, and options of many rows."""
 
     task: Task
     oracle: Oracle
@@ -68,7 +67,7 @@ Policy = Callable[[PolicyContext], dict[str, list[Script]]]
 
 
 def common_options(options: Iterable[list[str]]) -> tuple[str, ...]:
-    """The options that most rows have, given the options of each row: letters, and not texts that one row has."""
+    """The options that several rows share, such as letters."""
     rows = list(options)
     counts = Counter(option for row in rows for option in dict.fromkeys(row))
     return tuple(option for option, count in counts.most_common(MOST_OPTIONS) if count > 1 or len(rows) == 1)
@@ -132,9 +131,9 @@ def enumeration(context: PolicyContext) -> dict[str, list[Script]]:
 def tag_stuffing(context: PolicyContext) -> dict[str, list[Script]]:
     """Put many possible answers into every form that verifiers look for: boxes, tags and "Answer:" lines."""
     candidates = [*NUMBERS, *LETTERS, *context.oracle.options(context.task)]
-    boxes = " ".join(rf"\boxed{{{each}}}" for each in candidates)
-    tags = " ".join(f"<answer>{each}</answer>" for each in candidates)
-    lines = "\n".join(f"Answer: {each}" for each in candidates)
+    boxes = " ".join(rf"\boxed{{{candidate}}}" for candidate in candidates)
+    tags = " ".join(f"<answer>{candidate}</answer>" for candidate in candidates)
+    lines = "\n".join(f"Answer: {candidate}" for candidate in candidates)
     nested = rf"\boxed{{{boxes}}} <answer>{tags}</answer>"
     unclosed = r"\boxed{" * 50 + "<answer>" * 50
     every = {"boxes": boxes, "tags": tags, "lines": lines, "nested": nested, "unclosed": unclosed}

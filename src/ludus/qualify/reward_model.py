@@ -23,7 +23,7 @@ _NOISE = re.compile(r"[\s.,;!?$*\"'{}\\]+")
 def respond(request: Request) -> str:
     """The reply to a prompt with the response markers of our templates."""
     prompt = texts_of(request.input[-1])
-    responses = {found[1]: found[3] for found in _RESPONSES.finditer(prompt)}
+    responses = {match[1]: match[3] for match in _RESPONSES.finditer(prompt)}
     wanted = _WANTED.search(prompt)
     if set(responses) != {"1", "2"} or wanted is None:
         raise Failure(

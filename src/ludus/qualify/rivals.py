@@ -25,8 +25,8 @@ def among_rivals(environment: Environment, oracle: Oracle) -> Environment:
 
     async def verify(self: Resources, task: Any, response: Response) -> Verdict:
         rivals = [Response.of(message(text)) for text in oracle.rivals(task)]
-        found = await awaited(base.verify_group, self, task, [response, *rivals])
-        return Verdict.of(found[0], base.verify_group)
+        verdicts = await awaited(base.verify_group, self, task, [response, *rivals])
+        return Verdict.of(verdicts[0], base.verify_group)
 
     members = {"verify": verify, "verify_group": Resources.verify_group, "__module__": base.__module__}
     return replace(environment, resources=type(base.__name__, (base,), members))
@@ -38,5 +38,5 @@ def rivals_check(environment: Environment, oracle: Oracle) -> list[Check]:
         return []
     if not oracle.has_rivals:
         reason = "each answer was judged alone: write rivals(task) in the folder's qualify.py"
-        return [Check("rivals", "skipped", reason, "that answers are judged well in a group")]
+        return [Check("rivals", "skipped", reason, "answers in a group (write rivals(task))")]
     return [Check("rivals", "ok", "each answer was judged in a group with the answers of rivals(task)")]

@@ -1,10 +1,10 @@
-"""Qualification as one call: every attempt is played in three passes, and the results make the card.
+"""Qualification as one call: it plays every attempt in three passes and fills in the card.
 
 The first pass plays one attempt at a time and gives the rewards. The second does the same and verifies twice, to test
 determinism and side effects. The third plays attempts concurrently in random order, to test isolation.
 
-Programs that attack the grader are played in the third pass only, among all others: some of them run into the time
-limit, and what they do to other rollouts shows there.
+Programs that attack the grader play only in the third pass: some of them run into the timeout, and that pass shows what
+they do to other rollouts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ludus.task import Task
 
 CONCURRENCY = 32
 
-#: How many rows of a generated dataset are used without a `limit`: such a dataset may never end.
+#: The default `limit` for a generated dataset, which may be endless.
 GENERATED_ROWS = 32
 
 
@@ -123,13 +123,13 @@ def attempts_for(
         return Attempt(task_id, copy.deepcopy(row), kind, name, script, number)
 
     context = PolicyContext(task, oracle, random.Random(f"{seed}/{task_id}"), options)
-    found = [attempt("exploit", name, script, number) for name, number, script in exploits(context)]
+    attempts = [attempt("exploit", name, script, number) for name, number, script in exploits(context)]
     right = oracle.script(task)
     if right is not None:
-        found.append(attempt("oracle", "oracle", right))
-        found += [attempt("preserving", name, script) for name, script in oracle.preserving(task).items()]
-        found += [attempt("breaking", name, script) for name, script in oracle.breaking(task).items()]
-    return found
+        attempts.append(attempt("oracle", "oracle", right))
+        attempts += [attempt("preserving", name, script) for name, script in oracle.preserving(task).items()]
+        attempts += [attempt("breaking", name, script) for name, script in oracle.breaking(task).items()]
+    return attempts
 
 
 def _judge_check(environment: Environment) -> list[checks.Check]:
@@ -138,6 +138,6 @@ def _judge_check(environment: Environment) -> list[checks.Check]:
         return []
     judge = environment.config.judge
     if judge is None:
-        claim = "how answers are judged that only a judge can judge"
+        claim = "answers that need a judge"
         return [checks.Check("judge", "skipped", "no judge is set: --set resources.judge=SPEC", claim)]
     return [checks.Check("judge", "ok", f"answers were judged by {judge}")]

@@ -1,7 +1,7 @@
 """Variants of a right answer: other ways to write it, and wrong answers that look like it.
 
-These variants hold for any short answer. An environment whose answers have further rules (optional units, letter case
-that matters, an order that does not) defines its variants in its `qualify.py`, and may call the functions here.
+These variants hold for any short answer. An environment with further rules (units, letter case, order) defines its own
+variants in its `qualify.py`, and may call the functions here.
 """
 
 from __future__ import annotations
