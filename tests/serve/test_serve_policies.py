@@ -44,13 +44,13 @@ def test_many_concurrent_policies_are_served_and_no_reply_contains_a_key(upstrea
                 reply = await client.post("/run", encode({**COUNTER_ROW, "policy": policy}))
                 return reply.status, reply.body.decode()
 
-            return await asyncio.gather(*(one(number) for number in range(3 * policies.KEPT)))
+            return await asyncio.gather(*(one(number) for number in range(3 * policies.MOST_MODELS)))
 
     with served(COUNTER, allow_policy=[upstream]) as serving:
         name = f"{COUNTER}_simple_agent"
         replies = asyncio.run(ask(url_of(serving, name)))
         kept = serving.apps[name]._policies  # type: ignore[attr-defined]
-        assert len(kept._kept) <= policies.KEPT
+        assert len(kept._models) <= policies.MOST_MODELS
         assert not kept._users
     assert {status for status, _ in replies} == {200}, replies[0]
     assert not any("sk-of-client" in text for _, text in replies)

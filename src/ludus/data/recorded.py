@@ -83,7 +83,7 @@ class Sample:
 
     @property
     def policy_versions(self) -> list[str]:
-        """The versions of the policy that wrote this rollout, each once, in order. Only models that report tokens say."""
+        """The policy versions that wrote this rollout, each once, in order; empty if the model reports no tokens."""
         versions = []
         for call in self.calls:
             version = call.get("policy_version")

@@ -145,7 +145,7 @@ class Card:
 
     @property
     def best_exploit(self) -> Exploit | None:
-        """The bad policy with the highest reward. Policies within a declared limit count only if there are no others."""
+        """The bad policy with the highest reward. Those within a declared limit count only if there are no others."""
         candidates = [exploit for exploit in self.exploits if exploit.excess or not exploit.why] or self.exploits
         return max(candidates, key=lambda exploit: exploit.reward, default=None)
 

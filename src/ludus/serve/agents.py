@@ -1,9 +1,9 @@
 """An agent server: a row in, a verified rollout out.
 
 `POST /run` plays a whole rollout and replies with its row and reward. A failed rollout is an HTTP error with its stage,
-kind and cause, and no reward. `POST /v1/responses` plays without a verdict, for a client that wants only the agent's
-output; Chat Completions and Anthropic's Messages are offered too. If the operator allows it, a request may name the
-model to use as its `policy`: trainers hand out an endpoint for each rollout.
+kind and cause, and no reward. `POST /v1/responses` plays without a verdict, for clients that want only the agent's
+output; Chat Completions and Anthropic's Messages work too. If the operator allows it, a request may name its model as
+`policy`: trainers hand out an endpoint for each rollout.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ludus.task import Task, derive_seed, digest
 from ludus.tokens import Tokens
 
 ROLLOUT_HEADER = ROLLOUT.encode()
-#: Agents that read nothing of a row but its prompt.
+#: Agents that read only the prompt of a row.
 _TOOL_LOOPS = (SimpleAgent, SingleTurnAgent)
 
 
@@ -127,22 +127,22 @@ class AgentApp(App):
         return {**rollout.response.data, "output": list(rollout.response.output)}
 
     def _job(self, incoming: Incoming, row: dict[str, Any], task: Task) -> Job:
-        given, seed = incoming.header(ROLLOUT_HEADER) or incoming.rollout, incoming.header(SEED_HEADER) or ""
+        rollout, seed = incoming.header(ROLLOUT_HEADER) or incoming.rollout, incoming.header(SEED_HEADER) or ""
         name = str(row.get("task_id") or digest(row))
         number = row.get("_ng_rollout_index")
         repeat = number if isinstance(number, int) else 0
         return Job(
-            given or rollout_id(name, repeat),
+            rollout or rollout_id(name, repeat),
             name,
             repeat,
             task,
             row,
-            seed=int(seed) if seed.isdigit() and len(seed) < 20 else derive_seed(0, given or name, repeat),
+            seed=int(seed) if seed.isdigit() and len(seed) < 20 else derive_seed(0, rollout or name, repeat),
             environment=self.environment.name,
         )
 
     def _record(self, rollout: Rollout) -> dict[str, Any]:
-        """The rollout's row, with the tokens of each call on its last item, where NeMo Gym's clients look for them."""
+        """The rollout's row with the tokens of each call on its last item, as NeMo Gym's clients expect."""
         row = rollout.to_row()
         assert rollout.verdict is not None
         row |= {"agent_ref": rollout.job.row.get("agent_ref") or row["agent_ref"]}
@@ -170,7 +170,7 @@ def _last_turn(response: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result(rollout: Rollout) -> dict[str, Any]:
-    """The reply to a `RemoteAgent`: it has the task already, and wants the tokens as a record stores them."""
+    """The reply to a `RemoteAgent`: without the task, and with tokens as a record stores them."""
     row = rollout.to_row()
     assert rollout.verdict is not None
     fields = {key: row[key] for key in ("response", "stop_reason", "usage", "model_calls", "tool_errors") if key in row}
@@ -194,7 +194,7 @@ def _with_tokens(rollout: Rollout) -> dict[str, Any]:
 
 
 def _full_tokens(calls: list[dict[str, Any]]) -> list[Tokens | None]:
-    """All tokens of each call, rebuilt from what each call adds to the previous one."""
+    """All tokens of each call, rebuilt from the deltas between calls."""
     before: list[int] = []
     full: list[Tokens | None] = []
     for call in calls:

@@ -12,11 +12,11 @@ from ludus.runtime.encoding import encode
 Rows = list[dict[str, Any]]
 
 _TASK = "_ng_task_index"
-#: Numbers that name a rollout and measure nothing.
+#: Numbers that identify a rollout and measure nothing.
 _NOT_MEASURED = {_TASK, "_ng_rollout_index", "_ng_attempt_index", "_rowidx"}
 _NOT_MEASURED |= {"repeat", "attempt", "rollout_seed", "session_seed", "branch_turn"}
 
-#: Larger numbers have sums and squares that no float can hold; they, infinities and NaN are left out.
+#: The squares of larger numbers overflow a float: they are left out, like infinities and NaN.
 _LARGEST = 1e100
 
 
@@ -42,15 +42,15 @@ async def aggregate_metrics(incoming: Incoming) -> Reply:
 
 
 def _statistics(rows: Rows) -> dict[str, float | None]:
-    found: defaultdict[str, list[float]] = defaultdict(list)
+    numbers: defaultdict[str, list[float]] = defaultdict(list)
     for row in rows:
         response = row.get("response")
         usage = response.get("usage") if isinstance(response, dict) else None
         for name, value in [*row.items(), *(usage.items() if isinstance(usage, dict) else ())]:
             if name not in _NOT_MEASURED and isinstance(value, (bool, int, float)) and abs(value) < _LARGEST:
-                found[name].append(float(value))
+                numbers[name].append(float(value))
     summary: dict[str, float | None] = {}
-    for name, values in found.items():
+    for name, values in numbers.items():
         summary[f"mean/{name}"] = statistics.fmean(values)
         summary[f"max/{name}"] = max(values)
         summary[f"min/{name}"] = min(values)

@@ -1,8 +1,8 @@
 """Forwards the requests of a session to the worker that holds the session.
 
-Workers answer at the same address, so a request may arrive at any of them. A session's id begins with the number of its
-worker. Another worker that gets the request forwards it, and returns the reply unchanged. On one machine it goes over a
-Unix socket that only this user can open.
+All workers share one address, so a request may arrive at any of them. A session's id begins with the number of its
+worker; any other worker forwards the request there and returns the reply unchanged. On one machine it goes over a Unix
+socket that only this user can open.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Peers(Protocol):
     """How the workers reach each other's servers."""
 
     async def listen(self, name: str, worker: int) -> socket.socket:
-        """A socket on which a worker's server gets the requests that others forward."""
+        """A worker's socket for forwarded requests."""
 
     async def connect(self, name: str, worker: int) -> tuple[aiohttp.BaseConnector, str]:
         """A connector to another worker's server, and the URL of the server. Raises OSError if there is none."""
@@ -133,7 +133,7 @@ class Forwarding:
 
 
 def _text(value: bytes) -> str:
-    """A header's value as text. aiohttp sends text as UTF-8, so the bytes stay the same if they are UTF-8."""
+    """A header's value as text. aiohttp encodes text as UTF-8, so UTF-8 bytes survive."""
     try:
         return value.decode()
     except UnicodeDecodeError:

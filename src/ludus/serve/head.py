@@ -50,8 +50,8 @@ def configuration(plan: Plan) -> dict[str, Any]:
 def _entry(server: Server, plan: Plan) -> dict[str, Any]:
     entry: dict[str, Any] = {"entrypoint": "app.py", "host": server.host, "port": server.port}
     if server.kind == "responses_api_agents":
-        resources = [each for each in plan.servers if each.kind == "resources_servers"]
-        names = [each.name for each in resources if each.environment == server.environment]
+        resources = [other for other in plan.servers if other.kind == "resources_servers"]
+        names = [other.name for other in resources if other.environment == server.environment]
         if names:
             entry["resources_server"] = {"type": "resources_servers", "name": names[0]}
         entry["model_server"] = {"type": "responses_api_models", "name": server.model}

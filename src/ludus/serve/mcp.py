@@ -29,7 +29,7 @@ FindSession = Callable[[Any], Awaitable[Session]]
 
 
 class McpEndpoint:
-    """The `/mcp` of a resources server. It runs while it is entered, in a separate task, as the SDK demands."""
+    """The `/mcp` route of a resources server. It runs while it is entered, in its own task, as the SDK demands."""
 
     def __init__(self, sessions: Sessions) -> None:
         try:

@@ -1,8 +1,8 @@
 """A model server: any Ludus model in the Responses, Chat Completions and Messages dialects, streamed on request.
 
 An answer is computed whole and then streamed: the exact tokens of a call are known only at its end, and a rollout
-cannot use half an answer. Token ids, if the model reports them, are on the last item of the answer (Responses) or on
-the message (Chat), where trainers read them.
+cannot use half an answer. Token ids are on the last item of the answer (Responses) or on the message (Chat), where
+trainers read them.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class Answering:
 
     async def __call__(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
         """The answer as a Responses object."""
-        given = body.get("input")
-        if not isinstance(given, str) and not (isinstance(given, list) and all(isinstance(i, dict) for i in given)):
+        prompt = body.get("input")
+        if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(isinstance(i, dict) for i in prompt)):
             raise Refusal.field(["input"], "value_error", "input must be a string or a list of items")
         try:
-            items, tokens = (given, None) if isinstance(given, str) else tokens_from_items(given)
+            items, tokens = (prompt, None) if isinstance(prompt, str) else tokens_from_items(prompt)
         except Failure as error:  # wrong token ids in the request are the client's mistake
             raise Refusal.field(["input"], "value_error", error.cause) from error
         params = {key: value for key, value in body.items() if key not in TRANSPORT and value is not None}
@@ -103,16 +103,16 @@ class Answering:
 
 
 def _fields(header: str) -> dict[str, Any]:
-    """The fields of a header that holds a JSON object. Any other header has none."""
+    """The fields of a header with a JSON object; empty for any other header."""
     try:
-        found = orjson.loads(header)
+        fields = orjson.loads(header)
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def _turns(items: Any) -> int:
-    """How many answers of the model the items hold: consecutive items of the model are one answer."""
+    """The number of model answers among the items: consecutive items of the model are one answer."""
     turns, after_model = 0, False
     for item in items if isinstance(items, list) else ():
         by_model = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")

@@ -40,7 +40,7 @@ _REFUSALS = {
     "422": {"description": "The body does not fit"},
     "429": {"description": "Too many sessions are open"},
     "500": {"description": "The environment failed: stage, kind and cause"},
-    "502": {"description": "Something the environment needs did not answer"},
+    "502": {"description": "A service that the environment needs did not answer"},
     "503": {"description": "The judge failed, or the server is full"},
     "504": {"description": "A deadline passed"},
 }
@@ -100,7 +100,7 @@ def describe_model(name: str) -> Schema:
 
 
 def _row(environment: Environment) -> tuple[Schema, Schema]:
-    """The schema of an environment's rows, from its `Task`, and the schemas to which this one refers."""
+    """The schema of an environment's rows, from its `Task`, and the schemas it refers to."""
     try:
         schema = environment.resources.Task.model_json_schema(ref_template="#/components/schemas/{model}")
     except PydanticInvalidForJsonSchema:  # a field has a type without a JSON schema

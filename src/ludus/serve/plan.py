@@ -1,4 +1,4 @@
-"""What to serve: a description that a worker process gets as JSON, without any secret in it."""
+"""What to serve: a description that travels to worker processes as JSON, without secrets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Server(BaseModel):
 
 
 class Plan(BaseModel):
-    """Servers that run together, and their options. `token_env` names the variable of the token, which is not here."""
+    """Servers that run together, and their options. `token_env` names the environment variable with the token."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,9 +59,9 @@ class Plan(BaseModel):
     #: processes that share the sockets
     workers: int = 1
     token_env: str = "LUDUS_TOKEN"
-    #: the most open sessions of a process
+    #: open sessions per process, at most
     max_sessions: int = 16384
-    #: a session without a request for so long is closed
+    #: idle seconds before a session is closed
     idle_seconds: float = 600.0
     #: the largest body of a request
     body_bytes: int = 64 << 20
@@ -88,12 +88,12 @@ class Plan(BaseModel):
         With `resources_only` there is no model and no agent. `resources` is the URL of a resources server to use.
         """
         plan = cls(**options)
-        given = dict(settings or {})
-        model_settings = {key[6:]: given.pop(key) for key in list(given) if key.startswith("model.")}
+        settings = dict(settings or {})
+        model_settings = {key[6:]: settings.pop(key) for key in list(settings) if key.startswith("model.")}
         names: set[str] = set()
         for which in environments:
             name = _instance(which, names)
-            common: dict[str, Any] = {"environment": which, "settings": given}
+            common: dict[str, Any] = {"environment": which, "settings": settings}
             if resources is None:
                 plan.servers.append(Server(name=name, kind="resources_servers", implementation=name, **common))
             if not resources_only:
@@ -114,7 +114,7 @@ class Plan(BaseModel):
 
 
 def _instance(which: str, taken: set[str]) -> str:
-    """A name for an environment's servers that is not taken: the environment's name, without its folder."""
+    """A free name for an environment's servers: the environment's name, without its folder."""
     base = which.rstrip("/").rsplit("/", 1)[-1].replace(":", "_")
     name, number = base, 2
     while name in taken:

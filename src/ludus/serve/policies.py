@@ -1,7 +1,7 @@
 """Models that requests name: trainers hand out an endpoint, and a key, for each rollout.
 
-The operator lists the allowed URLs. An allowed URL is a prefix, compared part by part after `..` is resolved. Keys in
-requests are removed from replies and logs, like the server's own keys.
+The operator lists the allowed URLs. An allowed URL is a prefix of path segments, compared after `..` is resolved. Keys
+in requests are removed from replies and logs, like the server's own keys.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ludus.models.openai import OpenAIModel
 from ludus.models.vllm import VllmModel
 from ludus.runtime.keys import remember_key
 
-KEPT = 64
+#: Idle models whose connections stay open.
+MOST_MODELS = 64
 _NO_KEY = "LUDUS_POLICY_KEY_COMES_WITH_THE_REQUEST"
 
 
@@ -38,27 +39,27 @@ class Policy(BaseModel):
 
 
 class Policies:
-    """The models that requests named. The last ones are kept, so that later requests reuse their connections."""
+    """The models that requests named. The most recent stay open, so that later requests reuse their connections."""
 
     def __init__(self, allowed: tuple[str, ...], tokens: bool) -> None:
-        self._allowed = tuple(URL(each) for each in allowed)
+        self._allowed = tuple(URL(url) for url in allowed)
         self._tokens = tokens
-        self._kept: OrderedDict[Policy, OpenAIModel] = OrderedDict()
+        self._models: OrderedDict[Policy, OpenAIModel] = OrderedDict()
         self._users: Counter[Policy] = Counter()
 
     @asynccontextmanager
-    async def use(self, given: Any) -> AsyncIterator[Model | None]:
+    async def use(self, content: Any) -> AsyncIterator[Model | None]:
         """The model that a request's `policy` names, or None without a `policy`."""
-        if given is None:
+        if content is None:
             yield None
             return
-        policy = self._checked(given)
-        if policy not in self._kept:
-            self._kept[policy] = _model(policy, self._tokens)
-        self._kept.move_to_end(policy)
+        policy = self._checked(content)
+        if policy not in self._models:
+            self._models[policy] = _model(policy, self._tokens)
+        self._models.move_to_end(policy)
         self._users[policy] += 1
         try:
-            yield self._kept[policy]
+            yield self._models[policy]
         finally:
             self._users[policy] -= 1
             for model in self._evict():
@@ -66,18 +67,19 @@ class Policies:
 
     async def stop(self) -> None:
         """Close the connections of all models."""
-        for model in self._kept.values():
+        for model in self._models.values():
             await model.stop()
 
     def _evict(self) -> list[OpenAIModel]:
-        """Drop unused models while more than `KEPT` are kept, the least recently used first."""
+        """Drop unused models beyond `MOST_MODELS`, the least recently used first."""
         self._users = +self._users
-        over = max(0, len(self._kept) - KEPT)
-        return [self._kept.pop(each) for each in [each for each in self._kept if each not in self._users][:over]]
+        over = max(0, len(self._models) - MOST_MODELS)
+        unused = [policy for policy in self._models if policy not in self._users]
+        return [self._models.pop(policy) for policy in unused[:over]]
 
-    def _checked(self, given: Any) -> Policy:
+    def _checked(self, content: Any) -> Policy:
         try:
-            policy = Policy.model_validate(given)
+            policy = Policy.model_validate(content)
         except ValidationError as error:
             problem = error.errors()[0]
             raise Refusal.field(["policy", *map(str, problem["loc"])], problem["type"], problem["msg"]) from None

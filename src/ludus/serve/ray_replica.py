@@ -1,8 +1,8 @@
 """One replica of a Ray Serve deployment: all servers of a plan in one process, below one URL.
 
-Ray Serve sends a request to any replica. A session lives in one of them, and its id begins with that replica's number:
-another replica that gets the request forwards it over HTTP to the port of the owner, which a registry knows. A client
-cannot choose where a request goes: a number that nobody registered is answered with 410.
+Ray Serve sends a request to any replica. A session lives in one of them, and its id begins with that replica's number.
+Any other replica forwards the request over HTTP; a registry knows the owner's port. A client cannot choose an arbitrary
+target: an unregistered number is answered with 410.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ludus.http.messages import Receive, Refusal, Scope, Send
 from ludus.serve.plan import Plan
 from ludus.serve.site import Site
 
-#: How the folder of an environment begins that was sent to the nodes.
+#: The prefix of an environment folder that was shipped to the nodes.
 IN_COPY = "copy:"
 
 
@@ -66,7 +66,7 @@ class RegisteredPeers:
         return aiohttp.TCPConnector(limit=0), url
 
     def close(self, name: str, worker: int) -> None:
-        """Nothing is left of a port that is closed."""
+        """Nothing to do: a closed port leaves nothing behind."""
 
 
 class Replica:
@@ -114,7 +114,7 @@ class Below:
         name, _, rest = scope["path"].removeprefix("/").partition("/")
         app = self._applications.get(name)
         if app is None or scope["type"] != "http":
-            known = ", ".join(f"/{each}" for each in self._applications)
+            known = ", ".join(f"/{name}" for name in self._applications)
             await App().refuse(Refusal(404, f"no server has this name. The servers are {known}"), send)
             return
         path = f"/{rest}"

@@ -61,15 +61,15 @@ class RayServing:
             self._say("replicas listen on loopback, so all must be on one machine: for more add --host and a token")
         with bind("the servers", plan.host, self.port, "--port; 0 takes a free one", "--host") as probe:
             self.port = probe.getsockname()[1]
-        environments = [environment_of(each, plan) for each in plan.servers if each.environment is not None]
-        needs = WorkerNeeds.of_all(each.worker for each in environments)
+        environments = [environment_of(server, plan) for server in plan.servers if server.environment is not None]
+        needs = WorkerNeeds.of_all(environment.worker for environment in environments)
         code = Code(WorkerSetup(environments, None), shipped=self._address != LOCAL)
         self._stack.enter_context(code)
         described = plan.model_dump()
-        for server, each in zip(plan.servers, described["servers"], strict=True):
+        for server, entry in zip(plan.servers, described["servers"], strict=True):
             folder = str(environment_of(server, plan).folder) if server.environment is not None else ""
             if folder in code.folders:
-                each["environment"] = IN_COPY + code.folders[folder]
+                entry["environment"] = IN_COPY + code.folders[folder]
         runtime = code.runtime_environment({}, needs.packages)
         cpus = needs.cpus * plan.workers + 2  # two for Ray Serve itself
         own = {name: amount * plan.workers for name, amount in needs.resources.items()}

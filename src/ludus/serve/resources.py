@@ -110,7 +110,7 @@ class ResourcesApp(App):
         return super().state() | {"sessions_open": len(sessions), "sessions_opened_total": sessions.opened} | ended
 
     async def seed_session(self, incoming: Incoming) -> Reply:
-        """Open a session for a row. If the client has a session already, that one is closed first."""
+        """Open a session for a row. A session that the client already has is closed first."""
         session = await self._seed(incoming, incoming.json())
         reply: dict[str, Any] = {}
         if self.mcp is not None:
@@ -125,7 +125,7 @@ class ResourcesApp(App):
         if name not in self.environment.resources.toolbox and not self._decides_tools_in_call:
             return Reply(not_found().encode(), 404)
         arguments = incoming.body.decode("utf-8", "replace")
-        named = incoming.header(SESSION_HEADER)  # such a client does not need the session's headers in the reply
+        named = incoming.header(SESSION_HEADER)  # a client that sends it needs no session headers in the reply
         session_id = named or self.session_name(incoming) or (await self._open_without_row()).id
         with self.sessions.use(session_id) as session:
             work = session.resources.call(name, arguments)
@@ -139,10 +139,9 @@ class ResourcesApp(App):
     async def verify(self, incoming: Incoming) -> Reply:
         """Judge a response. The reply is the request with the reward and the other fields of the verdict.
 
-        Without a session, the tool calls in the response are run again in a new one, if the environment has state; the
-        `model_calls` of a record say which of them ran at once. With
-        the header `x-ludus-last`, which `RemoteResources` sends, the request needs no row, the reply is the verdict
-        alone, and the session is closed.
+        Without a session, and if the environment has state, the tool calls in the response run again in a new session;
+        the `model_calls` of a record say which of them ran at once. With the header `x-ludus-last` (`RemoteResources`
+        sends it), the request needs no row, the reply is the verdict alone, and the session is closed.
         """
         body = incoming.json()
         response = self._response(body)
@@ -161,7 +160,7 @@ class ResourcesApp(App):
         return Reply(encode(with_verdict(body, verdict)), headers=self._session_headers(session))
 
     async def close_session(self, incoming: Incoming) -> Reply:
-        """Close a session now. Closing a session that is over already is not an error."""
+        """Close a session now. A session that is already over is not an error."""
         session_id = self.session_name(incoming)
         if session_id is None:
             raise Refusal(400, "no session is named: send the header x-ludus-session")
@@ -202,7 +201,7 @@ class ResourcesApp(App):
 
     @property
     def _decides_tools_in_call(self) -> bool:
-        """Whether the environment overrides `call`, so that it may have tools that are not in its toolbox."""
+        """Whether the environment overrides `call`: then it may have tools outside its toolbox."""
         return self.environment.resources.call is not Resources.call
 
     async def _seed(self, incoming: Incoming, row: dict[str, Any]) -> Session:
@@ -219,7 +218,7 @@ class ResourcesApp(App):
 
     async def _verify_without_session(self, incoming: Incoming, row: dict[str, Any], response: Response) -> Verdict:
         task, seed, environment = self._task(row), self._seed_of(incoming, row), self.environment
-        session = self.sessions.fresh(seed, seed_known=_given_seed(incoming) is not None)
+        session = self.sessions.fresh(seed, seed_known=_requested_seed(incoming) is not None)
         if not session.has_session:
             return await judge_text(session, task, response, environment.limits)
         name = digest(row)
@@ -251,8 +250,8 @@ class ResourcesApp(App):
         return session_id
 
     def _seed_of(self, incoming: Incoming, row: dict[str, Any]) -> int:
-        given = _given_seed(incoming)
-        return given if given is not None else derive_seed(0, incoming.rollout or digest(row), 0)
+        seed = _requested_seed(incoming)
+        return seed if seed is not None else derive_seed(0, incoming.rollout or digest(row), 0)
 
     def _session_headers(self, session: Session) -> Headers:
         name = session.id.encode()
@@ -261,7 +260,7 @@ class ResourcesApp(App):
 
 
 def _raised_headers(error: ToolError) -> Headers:
-    """For the client and never for the model: which exception a tool raised, and where."""
+    """The exception that a tool raised, and where: for the client, never for the model."""
     if error.raised is None:
         return []
     told = f"{error.raised.exception} {error.raised.where or ''}".strip()
@@ -269,9 +268,9 @@ def _raised_headers(error: ToolError) -> Headers:
 
 
 def checked_task(environment: Environment, row: dict[str, Any]) -> Task:
-    """The task in a row. A row that does not fit is refused, with the wrong fields.
+    """The task of a row. An invalid row is refused, with the wrong fields.
 
-    Some datasets fill missing fields with nulls, at any depth: a row that does not fit is tried again without nulls.
+    Some datasets fill missing fields with nulls, at any depth: an invalid row is tried again without nulls.
     """
     try:
         return environment.task(row)
@@ -284,7 +283,7 @@ def checked_task(environment: Environment, row: dict[str, Any]) -> Task:
 def refused_row(error: ValidationError, skip: int = 0) -> Refusal:
     """The refusal of a row, with its wrong fields; `skip` drops the first parts of each field's path."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    detail = [{**each, "loc": ["body", *each["loc"][skip:]]} for each in problems]
+    detail = [{**problem, "loc": ["body", *problem["loc"][skip:]]} for problem in problems]
     return Refusal(422, detail, stage="open", kind="bad_row")
 
 
@@ -300,14 +299,14 @@ def with_verdict(body: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
+    return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
 
 
-def _given_seed(incoming: Incoming) -> int | None:
+def _requested_seed(incoming: Incoming) -> int | None:
     """The seed that a request names, or None."""
-    given = incoming.header(SEED_HEADER) or ""
-    return int(given) if given.isdigit() and len(given) < 20 else None
+    seed = incoming.header(SEED_HEADER) or ""
+    return int(seed) if seed.isdigit() and len(seed) < 20 else None
 
 
 def _without_response(body: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A sandbox server: the sandboxes of this machine for programs on other machines.
 
-Every sandbox has an owner, a client that says from time to time that it is still there. When an owner falls silent, its
-sandboxes are closed.
+Every sandbox has an owner, a client that sends heartbeats. When the heartbeats of an owner stop, its sandboxes are
+closed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ludus.sandbox.wire import ExecMessage, FileMessage, SpecMessage, bytes_of, 
 
 log = logging.getLogger("ludus.serve")
 
-#: Seconds after which a silent owner counts as dead. Clients report three times as often.
+#: Seconds without a heartbeat after which an owner counts as dead. Clients send three heartbeats in that time.
 SILENCE = 60.0
 
 M = TypeVar("M", bound=BaseModel)
@@ -66,14 +66,14 @@ class SandboxApp(App):
         self.routes["POST", "/sandbox/renew"] = self.renew
 
     async def start(self) -> None:
-        """Begin to look for owners that fell silent."""
+        """Begin to watch the owners' heartbeats."""
         self._reaper = asyncio.create_task(self._reap())
 
     async def stop(self) -> None:
         """Close every sandbox."""
         if self._reaper is not None:
             self._reaper.cancel()
-        await asyncio.gather(*(each.sandbox.close() for each in self._opened.values()), return_exceptions=True)
+        await asyncio.gather(*(opened.sandbox.close() for opened in self._opened.values()), return_exceptions=True)
         self._opened.clear()
         await self.provider.close()
 
@@ -92,7 +92,7 @@ class SandboxApp(App):
         except (TypeError, ValueError) as error:
             raise Refusal(422, f"spec: {error}") from error
         if spec.network or (spec.image is not None and spec.image not in self._images):
-            raise Refusal(403, "this server lends neither its network nor images other than its own", kind="sandbox")
+            raise Refusal(403, "this server offers no network, and only its own images", kind="sandbox")
         if len(self._opened) + self._opening >= self._most:
             raise Refusal(429, f"{self._most} sandboxes are open already", kind="http_429")
         self._heard[owner] = monotonic()
@@ -118,14 +118,16 @@ class SandboxApp(App):
 
     async def read(self, incoming: Incoming) -> Reply:
         """The content of a file."""
-        given = _checked(FileMessage, incoming.json())
-        return await self._file(given, lambda sandbox: sandbox.read(given.path, given.max_bytes))
+        message = _checked(FileMessage, incoming.json())
+        return await self._file(message, lambda sandbox: sandbox.read(message.path, message.max_bytes))
 
     async def write(self, incoming: Incoming) -> Reply:
         """Write a file."""
-        given = _checked(FileMessage, incoming.json())
-        data = _bytes(given.data)
-        return await self._file(given, lambda sandbox: sandbox.write(given.path, data, executable=given.executable))
+        message = _checked(FileMessage, incoming.json())
+        data = _bytes(message.data)
+        return await self._file(
+            message, lambda sandbox: sandbox.write(message.path, data, executable=message.executable)
+        )
 
     async def snapshot(self, incoming: Incoming) -> Reply:
         """The files under HOME."""
@@ -133,30 +135,30 @@ class SandboxApp(App):
 
     async def restore(self, incoming: Incoming) -> Reply:
         """Unpack a snapshot."""
-        given = _checked(FileMessage, incoming.json())
-        return await self._file(given, lambda sandbox: sandbox.restore(_bytes(given.data)))
+        message = _checked(FileMessage, incoming.json())
+        return await self._file(message, lambda sandbox: sandbox.restore(_bytes(message.data)))
 
     async def allow_hosts(self, incoming: Incoming) -> Reply:
         """Let programs reach some hosts."""
-        given = _checked(FileMessage, incoming.json())
-        return await self._file(given, lambda sandbox: sandbox.allow_hosts(given.hosts))
+        message = _checked(FileMessage, incoming.json())
+        return await self._file(message, lambda sandbox: sandbox.allow_hosts(message.hosts))
 
     async def deny_hosts(self, incoming: Incoming) -> Reply:
-        """Close the way to these hosts."""
+        """Block the hosts again."""
         return await self._file(_checked(FileMessage, incoming.json()), lambda sandbox: sandbox.deny_hosts())
 
     async def close_one(self, incoming: Incoming) -> Reply:
-        """Close a sandbox. One that is gone already is no error."""
-        given = _checked(FileMessage, incoming.json())
-        opened = self._opened.get(given.sandbox)
-        if opened is None or opened.owner != given.owner:
+        """Close a sandbox. Closing it twice is not an error."""
+        message = _checked(FileMessage, incoming.json())
+        opened = self._opened.get(message.sandbox)
+        if opened is None or opened.owner != message.owner:
             return Reply.of({"closed": False})
-        del self._opened[given.sandbox]
+        del self._opened[message.sandbox]
         await opened.sandbox.close()
         return Reply.of({"closed": True})
 
     async def renew(self, incoming: Incoming) -> Reply:
-        """An owner says that it is still there."""
+        """A heartbeat of an owner."""
         owner = incoming.json().get("owner")
         if not isinstance(owner, str) or owner not in self._heard:
             return Reply.of({"known": False})
@@ -164,17 +166,17 @@ class SandboxApp(App):
         return Reply.of({"known": True})
 
     async def _run(self, incoming: Incoming, program_of: Callable[[ExecMessage], Program]) -> Reply:
-        given = _checked(ExecMessage, incoming.json())
+        message = _checked(ExecMessage, incoming.json())
         try:
-            program = program_of(given)
+            program = program_of(message)
         except ValueError as error:
             raise Refusal(422, f"stdin is not base64: {error}") from error
-        running = self._find(given.owner, given.sandbox).run(program)
+        running = self._find(message.owner, message.sandbox).run(program)
         return Reply.of(result_message(await incoming.cancel_on_disconnect(running)))
 
-    async def _file(self, given: FileMessage, work: Callable[[Sandbox], Awaitable[bytes | None]]) -> Reply:
+    async def _file(self, message: FileMessage, work: Callable[[Sandbox], Awaitable[bytes | None]]) -> Reply:
         try:
-            data = await work(self._find(given.owner, given.sandbox))
+            data = await work(self._find(message.owner, message.sandbox))
         except OSError as error:
             kind = "no_file" if isinstance(error, FileNotFoundError) else "file"
             raise Refusal(409, str(error), kind=kind) from error
@@ -183,9 +185,7 @@ class SandboxApp(App):
     def _find(self, owner: str, name: str) -> Sandbox:
         opened = self._opened.get(name)
         if opened is None or opened.owner != owner:
-            raise Refusal(
-                410, "this sandbox is gone: it was closed, or its owner was silent for too long", kind="sandbox"
-            )
+            raise Refusal(410, "this sandbox is gone: it was closed, or its owner sent no heartbeat", kind="sandbox")
         self._heard[owner] = monotonic()
         return opened.sandbox
 
@@ -195,8 +195,8 @@ class SandboxApp(App):
             since = monotonic() - self._silence
             for owner in [owner for owner, heard in self._heard.items() if heard < since]:
                 del self._heard[owner]
-                gone = [name for name, each in self._opened.items() if each.owner == owner]
-                log.warning("the owner of %d sandboxes has been silent for %g s: closed", len(gone), self._silence)
+                gone = [name for name, opened in self._opened.items() if opened.owner == owner]
+                log.warning("closed %d sandboxes: their owner sent no heartbeat for %g s", len(gone), self._silence)
                 for name in gone:
                     opened = self._opened.pop(name, None)  # its owner may close it at the same time
                     if opened is not None:

@@ -1,4 +1,4 @@
-"""Serves a plan, in this process or by worker processes, together with the head server."""
+"""Serves a plan in this process or in worker processes, together with the head server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Serving:
         return self._site.apps if self._site is not None else {}
 
     def bind(self) -> None:
-        """Check the plan and bind all ports, so that a mistake shows before a server starts."""
+        """Check the plan and bind all ports: mistakes show before a server starts."""
         self.plan.token()
         check(self.plan)
         try:
@@ -65,8 +65,8 @@ class Serving:
             server.port = self._sockets[server.name].getsockname()[1]
 
     def _close_sockets(self) -> None:
-        for each in self._sockets.values():
-            each.close()
+        for listening in self._sockets.values():
+            listening.close()
 
     def progress(self) -> dict[str, Any]:
         """Whether all servers are ready, and what has not started yet."""

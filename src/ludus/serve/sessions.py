@@ -1,8 +1,8 @@
 """Sessions on a server: opened with an id, kept while they are used, and always closed.
 
-A session ends when its client closes it, when it was idle for `Lease.idle` seconds, or `Lease.after_verdict` seconds
+A session ends when its client closes it, after `Lease.idle` seconds without a request, `Lease.after_verdict` seconds
 after its verdict, or when the server stops. The number of sessions is limited, because some clients never close them.
-The id names the worker that holds the session, and is hard to guess; nothing else protects the session.
+The id names the worker that holds the session and is hard to guess; nothing else protects the session.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Sessions:
 
         `opening` is an `open` that may still run on its thread.
         """
-        if opening is None and type(resources).close is Resources.close:  # which does nothing
+        if opening is None and type(resources).close is Resources.close:  # the default close does nothing
             return
         try:
             seconds = self.environment.limits.close
@@ -154,7 +154,8 @@ class Sessions:
         while True:
             await asyncio.sleep(min(self.lease.idle, self.lease.after_verdict, 5.0) / 2)
             now = monotonic()
-            for session in [each for each in self._open.values() if each.expires < now and not each.busy]:
-                closing = asyncio.create_task(self.close(session.id, "expired"))
+            expired = [name for name, session in self._open.items() if session.expires < now and not session.busy]
+            for name in expired:
+                closing = asyncio.create_task(self.close(name, "expired"))
                 self._closing.add(closing)
                 closing.add_done_callback(self._closing.discard)

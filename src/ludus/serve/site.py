@@ -1,4 +1,4 @@
-"""All that one process serves: the applications of a plan. What they share is opened once."""
+"""Everything that one process serves: the applications of a plan. Shared objects are opened once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Site:
         self._stack = contextlib.AsyncExitStack()
 
     async def start(self, sockets: Sockets) -> None:
-        """Open models and environments, then listen. An error closes again what was opened."""
+        """Open models and environments, then listen. After an error everything is closed again."""
         try:
             await self._start(sockets)
         except BaseException:
@@ -55,7 +55,7 @@ class Site:
 
     async def stop(self) -> None:
         """Stop listening, close every session, then close what the sessions shared."""
-        await asyncio.gather(*(each.stop() for each in self._listening), return_exceptions=True)
+        await asyncio.gather(*(listening.stop() for listening in self._listening), return_exceptions=True)
         for app in self.apps.values():
             if isinstance(app, ResourcesApp | AgentApp):
                 await app.stop()
@@ -121,7 +121,7 @@ class Site:
         return AgentApp(player, guard=self._guard, allowed_policies=policies, tokens=plan.tokens)
 
     async def _open_shared(self, server: Server, environment: Environment) -> tuple[Any, Agent]:
-        """What the sessions of an environment share, and its agent: its two servers use the same."""
+        """The shared object of an environment's sessions, and its agent: both its servers use them."""
         key = f"{server.environment} {server.settings} {server.resources}"
         if key not in self._shared:
             enter = self._stack.enter_async_context

@@ -16,7 +16,7 @@ from ludus.task import Task
 
 
 def serve_stdio(plan: Plan, row: int = 1) -> None:
-    """Offer the tools of one environment over stdin and stdout, in a session for a row, which is counted from 1."""
+    """Offer the tools of one environment over stdin and stdout, in a session for row number `row`, counted from 1."""
     try:
         import mcp.server.stdio  # noqa: F401
     except ImportError as error:

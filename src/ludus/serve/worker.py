@@ -1,8 +1,7 @@
 """A worker process: one site on sockets that it inherited.
 
 The worker reads its assignment as one line of JSON from stdin, and reports its progress as lines of JSON on its
-original stdout. What an environment prints goes to stderr. When stdin ends, the supervisor is gone, and the worker
-stops.
+original stdout. The environment's own prints go to stderr. The worker stops when stdin ends: its supervisor is gone.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
 import signal
 import socket
 import sys
@@ -37,9 +35,7 @@ def main() -> None:
 
 def run(work: Any) -> Any:
     """Run a coroutine with as many open files as the system allows."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    running.raise_file_limit()
     return running.run(work)
 
 

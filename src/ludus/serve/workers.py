@@ -1,7 +1,7 @@
 """Several worker processes on the same sockets. A worker that dies is started again.
 
-The supervisor owns the sockets, so a connection that waits to be accepted survives the death of a worker. Only the
-sessions and rollouts of the dead worker are lost: its sessions answer 410, and its rollouts fail.
+The supervisor owns the sockets, so pending connections survive the death of a worker. Only the sessions and rollouts of
+the dead worker are lost: its sessions answer 410, and its rollouts fail.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Workers:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def progress(self) -> dict[str, Any]:
-        """The state of each worker, with its pid unless `/health`, which needs no token, is open to other machines."""
+        """The state of each worker. Pids only on loopback: `/health` needs no token."""
         tells_pids = self._plan.host in LOOPBACK
         workers = [
             {
@@ -134,7 +134,7 @@ class Workers:
     async def _run(self, worker: _Worker) -> str | None:
         """Run a worker process until it ends, and return the error that it reported, or None."""
         worker.ready, worker.waiting_for = False, "its process"
-        fds = {name: each.fileno() for name, each in self._sockets.items()}
+        fds = {name: listening.fileno() for name, listening in self._sockets.items()}
         worker.process = process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
