@@ -13,11 +13,10 @@ from typing import Any, Literal, NotRequired, TypedDict
 import orjson
 from orjson import Fragment
 
+from ludus.dialects.conversion import Item as Item
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode
 from ludus.tokens import Tokens
-
-Item = dict[str, Any]
 
 #: The types of a message's parts that hold text.
 _TEXTS = ("output_text", "input_text", "text")

@@ -8,7 +8,6 @@ from typing import Any
 
 from ludus.dialects.chat import to_chat
 from ludus.errors import Failure, UserError
-from ludus.model import Request
 from ludus.outcome import Outcome, Verdict
 from ludus.record import origin_of, read_timings, read_tool_errors, read_verdict, record_row, task_row
 from ludus.response import Items, Response
@@ -119,7 +118,7 @@ class Rollout:
         params, response = self.task.responses_create_params, self.response
         items = [*self.task.input, *(response.output if response is not None else ())]
         tools = response.tools if response is not None else params.get("tools")
-        return to_chat(Request(items, instructions=params.get("instructions"), tools=tools), {})
+        return to_chat(items, {"instructions": params.get("instructions"), "tools": tools})
 
     def sequences(self) -> Iterator[Sequence]:
         """Token sequences to train on, with loss masks. Raises a UserError if the token ids of a call are missing."""

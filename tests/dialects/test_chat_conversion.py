@@ -32,7 +32,6 @@ from ludus.dialects.chat import (
     to_messages,
 )
 from ludus.errors import Failure
-from ludus.model import Request
 from ludus.response import function_call, function_call_output, message, reasoning
 from ludus.task import Task
 
@@ -336,7 +335,7 @@ losses = st.fixed_dictionaries(
 
 def request_round_trip(params: dict[str, Any], items: list[Any]) -> tuple[dict[str, Any], list[str]]:
     lost: list[str] = []
-    return request_from_chat(to_chat(Request(items, params=params), {}, lost=lost), lost=lost), lost
+    return request_from_chat(to_chat(items, params, lost=lost), lost=lost), lost
 
 
 @settings(deadline=None)
@@ -358,8 +357,10 @@ def test_a_request_field_is_listed_as_lost_exactly_when_it_changed(params, more)
 def test_a_request_is_converted_to_the_field_names_of_chat():
     tool = {"type": "function", "name": "weather", "description": "d", "parameters": {}, "strict": True}
     shape = {"type": "json_schema", "name": "n", "schema": {}, "strict": True}
-    request = Request(
-        "Weather?",
+    asked = [{"role": "user", "content": "Weather?"}]
+    params = dict(
+        model="m",
+        temperature=0.5,
         instructions="Be brief.",
         max_output_tokens=9,
         tools=[tool],
@@ -369,7 +370,7 @@ def test_a_request_is_converted_to_the_field_names_of_chat():
         top_logprobs=3,
         user=None,
     )
-    body = to_chat(request, {"model": "m", "temperature": 0.5}, style=OPENAI)
+    body = to_chat(asked, params, style=OPENAI)
     assert body == {
         "model": "m",
         "temperature": 0.5,
@@ -388,12 +389,12 @@ def test_a_request_is_converted_to_the_field_names_of_chat():
         "logprobs": True,
         "top_logprobs": 3,
     }
-    assert to_chat(request, {})["max_tokens"] == 9
+    assert to_chat(asked, params)["max_tokens"] == 9
 
 
 def test_tools_in_the_nested_form_of_chat_pass_through():
     tool = {"type": "function", "function": {"name": "weather"}}
-    body = to_chat(Request("?", tools=[tool], tool_choice=tool), {})
+    body = to_chat([USER], {"tools": [tool], "tool_choice": tool})
     assert (body["tools"], body["tool_choice"]) == ([tool], tool)
 
 
@@ -423,7 +424,7 @@ def test_a_chat_request_is_converted_and_its_unsupported_fields_are_listed():
 @pytest.mark.parametrize("key", ["previous_response_id", "conversation", "prompt"])
 def test_a_request_that_refers_to_a_stored_conversation_is_refused(key):
     with pytest.raises(Failure) as refused:
-        to_chat(Request("?", params={key: "x"}), {})
+        to_chat([USER], {key: "x"})
     assert refused.value.kind == "bad_request"
 
 
@@ -455,14 +456,12 @@ def test_a_malformed_row_is_converted_or_a_bad_request(style, params):
         return
     rest = {key: value for key, value in task.responses_create_params.items() if key != "input"}
     with may_fail_as("bad_request"):
-        to_chat(Request(task.input, params=rest), {}, style=style)
+        to_chat(task.input, rest, style=style)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STYLES), st.data())
 def test_a_malformed_chat_body_is_converted_or_a_bad_request(style, data):
-    body = to_chat(
-        Request(WHOLE["input"], params={key: WHOLE[key] for key in WHOLE if key != "input"}), {}, style=style
-    )
+    body = to_chat(WHOLE["input"], {key: WHOLE[key] for key in WHOLE if key != "input"}, style=style)
     with may_fail_as("bad_request"):
         request_from_chat(data.draw(broken(body)), style=style)

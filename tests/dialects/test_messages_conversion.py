@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ludus.dialects.chat import to_chat
 from ludus.dialects.messages import answer_from_messages, answer_to_messages, request_from_messages
 from ludus.errors import Failure
-from ludus.model import Request
 from ludus.response import Response, function_call, message, reasoning
 
 USAGE = {
@@ -213,7 +212,7 @@ def test_fields_that_responses_cannot_hold_are_listed_as_lost(change, listed):
 
 def test_a_messages_request_can_be_converted_on_to_chat():
     params = request_from_messages(BODY)
-    body = to_chat(Request(params.pop("input"), params=params), {})
+    body = to_chat(params.pop("input"), params)
     assert [turn["role"] for turn in body["messages"]] == ["system", "user", "assistant", "tool", "tool", "user"]
 
 

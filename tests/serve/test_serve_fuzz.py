@@ -33,7 +33,7 @@ class Answering(Model):
     name = "answering"
 
     async def respond(self, request: Request) -> Response:
-        orjson.dumps(to_chat(request, {"model": "m"}))
+        orjson.dumps(to_chat(request.input, {"model": "m", **request.params}))
         orjson.dumps(request.input.encoded())
         usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
         items = (reasoning("hm"), message("Hello."), function_call("look", {"at": "it"}, call_id="call_1"))

@@ -17,7 +17,6 @@ from typing import Any
 
 from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
-from ludus.dialects.token_capture import tokens_from_items
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.http.app import App
@@ -28,6 +27,7 @@ from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, 
 from ludus.model import Request
 from ludus.response import Item, Response, texts_of
 from ludus.runtime.boundary import step
+from ludus.tokens import tokens_from_items
 
 REMEMBERED = 16  # delivered answers that are kept, for a client that did not receive its copy
 

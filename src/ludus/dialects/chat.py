@@ -2,7 +2,7 @@
 
 | function | from | to |
 | --- | --- | --- |
-| `to_chat` | our request | the body of a Chat Completions request |
+| `to_chat` | the items and parameters of a Responses request | the body of a Chat Completions request |
 | `from_chat` | a chat completion | a Responses object |
 | `request_from_chat` | the body of a Chat Completions request | the parameters of a Responses request |
 | `answer_to_chat` | a Responses object | a chat completion |
@@ -12,7 +12,7 @@ Each function appends to the list `lost` every field that the other dialect cann
 dialect defines (`top_k`, `chat_template_kwargs`) passes through unchanged.
 
     lost: list[str] = []
-    body = to_chat(request, {"model": "gpt-4.1"}, style=OPENAI, lost=lost)
+    body = to_chat(items, {"model": "gpt-4.1"}, style=OPENAI, lost=lost)
     lost   # ['input[3].encrypted_content: chat has no place for it']
 """
 
@@ -24,8 +24,7 @@ from ludus.dialects.chat_answer import answer_to_chat, from_chat
 from ludus.dialects.chat_items import from_messages, to_messages
 from ludus.dialects.chat_style import OPEN, OPENAI, ChatStyle
 from ludus.dialects.chat_tools import choice_from_chat, choice_to_chat, tools_from_chat, tools_to_chat
-from ludus.dialects.conversion import Conversion, has_content
-from ludus.model import Request
+from ludus.dialects.conversion import Conversion, Item, has_content
 
 __all__ = [
     "OPEN",
@@ -60,18 +59,18 @@ _CHAT_UNSUPPORTED |= {"functions": None, "function_call": None}
 
 
 def to_chat(
-    request: Request, fixed: dict[str, Any], *, style: ChatStyle = OPEN, lost: list[str] | None = None
+    items: list[Item], params: dict[str, Any], *, style: ChatStyle = OPEN, lost: list[str] | None = None
 ) -> dict[str, Any]:
-    """Convert a request to a Chat Completions body; `fixed` holds defaults for fields that the request leaves out."""
+    """Convert a Responses request, its input and its other fields, to a Chat Completions body."""
     conversion = Conversion("bad_request", "chat", lost)
-    params = {**fixed, **{key: value for key, value in request.params.items() if value is not None}}
+    params = {key: value for key, value in params.items() if value is not None}
     for key in _STORED:
         if key in params:
             raise conversion.refuse(
                 key, "absent, because chat needs the whole conversation in the request", params[key]
             )
     body = _shared_fields(params, _CONVERTED, _UNSUPPORTED, conversion)
-    body["messages"] = to_messages(request.input, style, conversion.lost)
+    body["messages"] = to_messages(items, style, conversion.lost)
     if has_content(params.get("instructions")):
         instructions = conversion.text(params["instructions"], "instructions")
         body["messages"].insert(0, {"role": "system", "content": instructions})

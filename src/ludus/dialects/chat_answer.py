@@ -11,9 +11,8 @@ from typing import Any
 from ludus.dialects.chat_items import is_assistant, kind_of
 from ludus.dialects.chat_style import OPEN, ChatStyle
 from ludus.dialects.chat_turn import AssistantTurn, turn_from_chat
-from ludus.dialects.conversion import Conversion, has_content, seconds
+from ludus.dialects.conversion import Conversion, Item, has_content, seconds
 from ludus.errors import Failure
-from ludus.response import Item
 
 _DONE = (None, "stop", "tool_calls", "function_call", "eos", "eos_token", "end_turn", "stop_sequence")
 _INCOMPLETE = {"length": "max_output_tokens", "max_tokens": "max_output_tokens", "content_filter": "content_filter"}

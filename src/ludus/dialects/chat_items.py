@@ -11,8 +11,7 @@ from typing import Any
 from ludus.dialects.chat_parts import content_from_chat, content_to_chat
 from ludus.dialects.chat_style import OPEN, ChatStyle
 from ludus.dialects.chat_turn import RANKS, AssistantTurn, ChatMessage, plain_call, turn_from_chat
-from ludus.dialects.conversion import Conversion
-from ludus.response import Item
+from ludus.dialects.conversion import Conversion, Item
 
 _MESSAGE = frozenset({"type", "role", "content", "id", "status", "name"})
 _OUTPUT = frozenset({"type", "call_id", "output", "id", "status", "name"})

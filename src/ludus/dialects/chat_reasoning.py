@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.dialects.conversion import TOKEN_FIELDS, Conversion, has_content
-from ludus.response import Item
+from ludus.dialects.conversion import TOKEN_FIELDS, Conversion, Item, has_content
 
 OPENING, CLOSING = "<think>", "</think>"
 

@@ -10,8 +10,7 @@ from typing import Any
 from ludus.dialects.chat_parts import Part, content_from_chat, joined, part_to_chat
 from ludus.dialects.chat_reasoning import from_details, readable, split_thought, summary, tagged, to_details
 from ludus.dialects.chat_style import ChatStyle
-from ludus.dialects.conversion import TOKEN_FIELDS, Conversion, has_content, tokens_of
-from ludus.response import Item
+from ludus.dialects.conversion import TOKEN_FIELDS, Conversion, Item, has_content, tokens_of
 
 ChatMessage = dict[str, Any]
 

@@ -12,8 +12,13 @@ from typing import Any
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode
 
-#: Fields that trainers read, on the last output item of a model call or on its chat message.
-TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs", "routed_experts")
+#: An item of the Responses API, as plain JSON.
+Item = dict[str, Any]
+
+#: The exact tokens of a model call, on its last output item or on its chat message. None comes without the others.
+TOKEN_IDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+#: All fields that trainers read there.
+TOKEN_FIELDS = (*TOKEN_IDS, "routed_experts")
 
 _TOKEN_FIELDS = frozenset(TOKEN_FIELDS)
 _LARGEST = 2**53  # JSON numbers are exact up to here

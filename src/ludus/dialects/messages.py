@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.dialects.conversion import Conversion, has_content
+from ludus.dialects.conversion import Conversion, Item, has_content
 from ludus.dialects.messages_answer import answer_from_messages, answer_to_messages
 from ludus.dialects.messages_blocks import assistant_items, parts_content, user_items
-from ludus.response import Item
 
 __all__ = ["answer_from_messages", "answer_to_messages", "request_from_messages"]
 

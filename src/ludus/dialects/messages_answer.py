@@ -13,10 +13,9 @@ import orjson
 from ludus.dialects.chat_answer import ECHOED_FIELDS, RESPONSE_FIELDS, as_output, reason_to, response_object
 from ludus.dialects.chat_items import is_assistant, kind_of
 from ludus.dialects.chat_reasoning import one_text
-from ludus.dialects.conversion import Conversion, has_content
+from ludus.dialects.conversion import Conversion, Item, has_content
 from ludus.dialects.messages_blocks import Block, assistant_items
 from ludus.errors import Failure
-from ludus.response import Item
 
 _INCOMPLETE = {"max_tokens": "max_output_tokens", "refusal": "content_filter", "pause_turn": "pause_turn"}
 _STOPS = {reason: stop for stop, reason in _INCOMPLETE.items()}

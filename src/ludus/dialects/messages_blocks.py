@@ -7,8 +7,7 @@ from typing import Any
 
 from ludus.dialects.chat_parts import Part
 from ludus.dialects.chat_reasoning import summary
-from ludus.dialects.conversion import Conversion, has_content
-from ludus.response import Item
+from ludus.dialects.conversion import Conversion, Item, has_content
 
 Block = dict[str, Any]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ludus.dialects.conversion import Conversion
+from ludus.dialects.conversion import Conversion, Item
 from ludus.errors import Failure
-from ludus.response import Item
 
 _ENDS = {"completed": "response.completed", "incomplete": "response.incomplete", "failed": "response.failed"}
 _LAST = frozenset(_ENDS.values())

@@ -13,11 +13,11 @@ from ludus.dialects.messages_answer import answer_to_messages
 from ludus.dialects.messages_stream import message_events
 from ludus.dialects.responses_stream import response_events
 from ludus.dialects.sse import encode_event
-from ludus.dialects.token_capture import put_tokens
 from ludus.errors import Failure
 from ludus.http.messages import EVENTS, Reply
 from ludus.response import Response, complete_usage
 from ludus.runtime.encoding import encode
+from ludus.tokens import put_tokens
 
 #: The fields of a request that are not passed to the model as parameters.
 TRANSPORT = ("input", "model", "stream", "stream_options", "background", "store")

@@ -20,7 +20,6 @@ from ludus.dialects.chat import OPEN, OPENAI, from_chat, to_chat
 from ludus.dialects.chat_stream import ChatStream
 from ludus.dialects.responses_stream import ResponsesStream
 from ludus.dialects.sse import EventParser, values
-from ludus.dialects.token_capture import TOKEN_FIELDS, tokens_from_chat, tokens_from_response
 from ludus.errors import Failure, UserError
 from ludus.http.connection import REPLY_BYTES, HttpReply
 from ludus.model import Model, ModelConfig, Request
@@ -30,7 +29,7 @@ from ludus.response import ANSWERED, Response, prompt_too_long
 from ludus.runtime.encoding import compact
 from ludus.runtime.keys import SHORTEST_KEY, header_value, look_up_key, redacted, without_keys, without_partial_key
 from ludus.runtime.urls import shown_url
-from ludus.tokens import sampling_record
+from ludus.tokens import sampling_record, tokens_from_chat, tokens_from_response
 
 DEFAULT_URL = "https://api.openai.com/v1"
 _INDEX = re.compile(r"\[\d+\]")
@@ -162,7 +161,8 @@ class OpenAIModel(Model):
 
     def _chat_body(self, request: Request) -> dict[str, Any]:
         lost: list[str] = []
-        body = to_chat(request, self._fixed, style=self._style, lost=lost)
+        params = {**self._fixed, **{key: value for key, value in request.params.items() if value is not None}}
+        body = to_chat(request.input, params, style=self._style, lost=lost)
         self._count_lost(lost)
         return {**body, **self.config.extra_body}
 
@@ -274,9 +274,7 @@ class OpenAIModel(Model):
 
 def _from_responses(data: Any) -> Response:
     response = Response.checked(data)
-    output = response.output
-    if output and not TOKEN_FIELDS.isdisjoint(output[-1]):
-        response.tokens = tokens_from_response(data)
+    response.tokens = tokens_from_response(data)
     return response
 
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from orjson import Fragment
 
-from ludus.dialects.token_capture import put_tokens
 from ludus.http.connection import HttpReply
 from ludus.model import Request
 from ludus.models.openai import OpenAIModel
@@ -21,6 +20,7 @@ from ludus.models.transport import HttpOptions
 from ludus.remote.http import CALL
 from ludus.response import Item
 from ludus.runtime.encoding import encode
+from ludus.tokens import put_tokens
 
 LONGEST_SESSION = 500
 MOST_SESSIONS = 65536

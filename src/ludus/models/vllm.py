@@ -14,7 +14,7 @@ from ludus.errors import Failure
 from ludus.model import Request
 from ludus.models.openai import OpenAIModel
 
-_TOKEN_FIELDS = {
+_ASK_FOR_TOKENS = {
     "logprobs": True,
     "top_logprobs": 0,
     "return_tokens_as_token_ids": True,
@@ -46,7 +46,7 @@ class VllmModel(OpenAIModel):
         if template:
             body["chat_template_kwargs"] = template
         if self.capture_tokens:
-            body |= _TOKEN_FIELDS
+            body |= _ASK_FOR_TOKENS
         if request.tokens is not None:
             self._send_prefix(body, request)
         return body

@@ -18,7 +18,6 @@ from ludus.agents.single_turn import SingleTurnAgent
 from ludus.collection.player import Player
 from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
-from ludus.dialects.token_capture import put_tokens
 from ludus.episode import play
 from ludus.http.app import App
 from ludus.http.guard import Guard
@@ -34,7 +33,7 @@ from ludus.serve.openapi import describe_agent
 from ludus.serve.policies import Policies
 from ludus.serve.resources import SEED_HEADER, checked_task, refused_row, with_verdict
 from ludus.task import Task, derive_seed, digest
-from ludus.tokens import Tokens
+from ludus.tokens import Tokens, put_tokens
 
 ROLLOUT_HEADER = ROLLOUT.encode()
 #: Agents that read only the prompt of a row.

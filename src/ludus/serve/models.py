@@ -14,7 +14,6 @@ import orjson
 
 from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
-from ludus.dialects.token_capture import tokens_from_items
 from ludus.errors import Failure
 from ludus.http.app import App
 from ludus.http.guard import Guard
@@ -23,6 +22,7 @@ from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, 
 from ludus.model import Model, Request
 from ludus.remote.http import CALL, SESSION
 from ludus.serve.openapi import describe_model
+from ludus.tokens import tokens_from_items
 
 _SESSION_HEADER, _CALL_HEADER = SESSION.encode(), CALL.encode()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ludus.dialects.token_capture import TOKEN_FIELDS, tokens_from_response
+from ludus.dialects.conversion import TOKEN_IDS
 from ludus.errors import Failure, UserError, cannot_read
 from ludus.outcome import Verdict
 from ludus.record import Row, is_record
@@ -21,7 +21,7 @@ from ludus.store.resume import rollout_of
 from ludus.store.run import Files
 from ludus.store.stored import StoredRow, parse
 from ludus.task import Task, digest
-from ludus.tokens import TokenLog
+from ludus.tokens import TokenLog, tokens_from_response
 
 #: The fields in which NeMo Gym numbers the tasks of a file, and the rollouts of a task.
 _TASK_INDEX, _ROLLOUT_INDEX = "_ng_task_index", "_ng_rollout_index"
@@ -164,7 +164,7 @@ def _task_id(task: Row, index: Any) -> str:
 def _take_tokens(rollout: Rollout) -> None:
     """Move the tokens of model calls from the items, where NeMo Gym keeps them, into the rollout's calls."""
     output = rollout.response.output if rollout.response is not None else []
-    if any("prefix" in call for call in rollout.calls) or all(TOKEN_FIELDS.isdisjoint(item) for item in output):
+    if any("prefix" in call for call in rollout.calls) or all(item.keys().isdisjoint(TOKEN_IDS) for item in output):
         return
     calls: list[dict[str, Any]] = []
     log, written = TokenLog(), 0

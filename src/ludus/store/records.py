@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 import orjson
 
-from ludus.dialects.token_capture import TOKEN_FIELDS
+from ludus.dialects.conversion import TOKEN_IDS
 from ludus.errors import UserError, cannot_read
 from ludus.record import Row
 from ludus.runtime.encoding import json_error
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _REWARD = b'"reward":'
 _ENDED = ("completed", "masked")
-_PROMPT_IDS, _IDS, _LOGPROBS = TOKEN_FIELDS  # three lookups are several times as fast as a comparison of sets
+_PROMPT_IDS, _IDS, _LOGPROBS = TOKEN_IDS  # three lookups are several times as fast as a comparison of sets
 
 
 class Place(NamedTuple):

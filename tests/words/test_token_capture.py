@@ -9,9 +9,8 @@ from conversations import TOKENS, broken, may_fail_as
 from hypothesis import given, settings
 
 from ludus.dialects.chat import from_chat
-from ludus.dialects.token_capture import tokens_from_chat, tokens_from_response
 from ludus.errors import Failure
-from ludus.tokens import Tokens
+from ludus.tokens import Tokens, tokens_from_chat, tokens_from_response
 
 EXPECTED = ([1, 2], [3], [-0.5])
 
