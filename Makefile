@@ -27,7 +27,7 @@ $(VENV)/demo: pyproject.toml packages/nemo-gym/pyproject.toml
 	touch $@
 
 # What tests, linters and benchmarks need besides, and the packages that the demo does not need.
-PACKAGES := packages/sandboxes
+PACKAGES := packages/sandboxes packages/trainers
 $(VENV)/installed: $(VENV)/demo $(PACKAGES:=/pyproject.toml)
 	$(call install,--editable '.[dev]' $(PACKAGES:%=--editable %))
 	-$(call install,'reasoning-gym==0.1.25')  # needs a C compiler
@@ -77,9 +77,9 @@ $(INTEROP)/installed:
 
 # The trainers' own classes for the tests of our adapters, without their dependencies: torch and transformers are those
 # of $(VENV).
-$(TRAINERS)/installed: $(INTEROP)/installed tests/train/trainers.txt
+$(TRAINERS)/installed: $(INTEROP)/installed packages/trainers/tests/trainers.txt
 	$(INTEROP)/bin/uv venv --quiet --allow-existing --python $(PYTHON) $(TRAINERS)
-	$(INTEROP)/bin/uv pip install --quiet --no-deps --python $(TRAINERS)/bin/python -r tests/train/trainers.txt
+	$(INTEROP)/bin/uv pip install --quiet --no-deps --python $(TRAINERS)/bin/python -r packages/trainers/tests/trainers.txt
 	echo "import site, sys; site.addsitedir('$(abspath $(VENV))/lib/python%d.%d/site-packages' % sys.version_info[:2])" \
 		> $$($(TRAINERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/ludus.pth
 	touch $@

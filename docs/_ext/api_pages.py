@@ -13,7 +13,11 @@ from pathlib import Path
 
 from page_text import block, code, first_paragraph, paragraphs, table
 
-SOURCE = Path(__file__).parents[2] / "src" / "ludus"
+_ROOT = Path(__file__).parents[2]
+SOURCE = _ROOT / "src" / "ludus"
+
+#: Where the import packages lie whose modules the pages show. Names without one of these before them are of `ludus`.
+_PACKAGES = {"ludus_trainers": _ROOT / "packages" / "trainers" / "src" / "ludus_trainers"}
 
 
 def _in(room: str, files: str) -> list[str]:
@@ -31,7 +35,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "models": (
         "ludus.models",
         "Models, and `open_model`, which turns a spec into one.",
-        ["models", *_in("models", "scripted openai vllm azure local transformers token_engine replay"), "remote.model"],
+        ["models", *_in("models", "scripted openai vllm azure local transformers replay"), "remote.model"],
     ),
     "agents": (
         "ludus.agents",
@@ -53,9 +57,13 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "train": (
         "ludus.train",
-        "Groups of rollouts for trainers, and an adapter for each trainer.",
-        _in("train", "contract group policy stored advantages player prompts trl trl_environment verl verl_data")
-        + _in("train", "skyrl areal slime tinker art openrlhf"),
+        "Groups of rollouts for trainers, and the adapters for TRL.",
+        _in("train", "contract group policy stored advantages rows trl trl_environment"),
+    ),
+    "trainers": (
+        "ludus_trainers",
+        "Adapters for other trainers: `pip install ludus-trainers`.",
+        _in("ludus_trainers", "player rows token_engine prompts verl verl_data skyrl areal slime tinker art openrlhf"),
     ),
     "trust": (
         "Checks and figures",
@@ -226,24 +234,24 @@ def _is_public(node: Function | ast.ClassDef) -> bool:
 @cache
 def _defined(module: str) -> list[Name]:
     """The public classes and functions that a module defines, or those that its `__all__` imports from its folder."""
-    path = SOURCE.joinpath(*module.split("."))
+    room, *rest = module.split(".")
+    full_name = module if room in _PACKAGES else f"ludus.{module}"
+    path = _PACKAGES.get(room, SOURCE / room).joinpath(*rest)
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     text = file.read_text()
     lines = tuple(text.split("\n"))
-    found, seen = [], set()
+    names, seen = [], set()
     for node in ast.parse(text).body:
         if isinstance(node, ast.ClassDef | Function) and _is_public(node):
             if any(ast.unparse(each).endswith("overload") for each in node.decorator_list) or node.name in seen:
                 continue
             seen.add(node.name)
-            found.append(Name(f"ludus.{module}", node.name, node, lines))
-        if isinstance(node, ast.ImportFrom) and path.is_dir() and (node.module or "").startswith(f"ludus.{module}."):
-            wanted = {each.name for each in node.names}
-            members = _defined((node.module or "").removeprefix("ludus."))
-            found += [
-                Name(f"ludus.{module}", each.name, each.node, each.lines) for each in members if each.name in wanted
-            ]
-    return found
+            names.append(Name(full_name, node.name, node, lines))
+        if isinstance(node, ast.ImportFrom) and path.is_dir() and (node.module or "").startswith(f"{full_name}."):
+            wanted = {alias.name for alias in node.names}
+            members = [each for each in _defined((node.module or "").removeprefix("ludus.")) if each.name in wanted]
+            names += [Name(full_name, member.name, member.node, member.lines) for member in members]
+    return names
 
 
 def _lazy_names() -> dict[str, str]:

@@ -66,7 +66,7 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
             "ludus.models.remote:RemoteModel.Config": "`remote:URL`",
             "ludus.models.local:LocalModel.Config": "`local` and `local:FILE`",
             "ludus.models.transformers:TransformersModel.Config": "`transformers:PATH_OR_NAME`",
-            "ludus.models.token_engine:TokenEngine.Config": "a trainer's own engine, in Python",
+            "ludus_trainers.token_engine:TokenEngine.Config": "a trainer's own engine, in Python",
             "ludus.models.retry:Retries": "retries of an endpoint",
         },
     ),

@@ -36,7 +36,7 @@ def reward(url: str, row: dict, text: str) -> float:
 
 
 def main(head: str = HEAD) -> None:
-    from ludus.train.player import rows_in
+    from ludus.train.rows import rows_in
 
     url, (_, row) = address("mcqa", head), rows_in("mcqa")[0]
     right = row["expected_answer"]

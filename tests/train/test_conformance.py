@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -131,3 +133,25 @@ def test_an_unknown_trainer_is_refused_with_a_suggestion() -> None:
         find_adapter("trll")
     with pytest.raises(UserError, match="cannot load"):
         find_adapter("no_such_module:Class")
+
+
+def test_the_adapter_of_another_package_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    install_adapters(monkeypatch, mine="another_package:Recorded")
+    monkeypatch.setitem(sys.modules, "another_package", sys.modules[__name__])
+    assert isinstance(find_adapter("mine"), Recorded)
+    with pytest.raises(UserError, match="Did you mean mine"):
+        find_adapter("mina")
+
+
+def test_a_trainer_without_its_package_is_refused_with_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    install_adapters(monkeypatch)
+    monkeypatch.setattr("ludus.errors.DISTRIBUTION", "a copy that pip did not install")
+    with pytest.raises(UserError) as caught:
+        find_adapter("verl")
+    assert str(caught.value) == "the adapter of verl is in another package. Install it with: pip install ludus-trainers"
+
+
+def install_adapters(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
+    """Make these the only adapters that other packages bring."""
+    entries = EntryPoints(EntryPoint(name, target, "ludus.trainers") for name, target in targets.items())
+    monkeypatch.setattr("ludus.train.conformance.adapters.entry_points", lambda group: entries.select(group=group))

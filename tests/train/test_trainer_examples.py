@@ -1,4 +1,4 @@
-"""The examples for trainers run, the recipe for NeMo RL starts our servers, and the calls of notebooks are answered."""
+"""Recipes for trainers that need no adapter: NeMo RL starts our servers, and the calls of notebooks are answered."""
 
 from __future__ import annotations
 
@@ -12,55 +12,8 @@ import pytest
 import yaml
 from serving import served
 
-from ludus.train.conformance.adapters import ADAPTERS
-
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "trainers"
-
-
-def run(name: str, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", [name, *arguments])
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "files"),
-    [
-        ("mcqa_verl.py", ["run"], ["loops.yaml", "train.parquet", "train.sh"]),
-        ("mcqa_skyrl.py", ["prepare", "run"], ["train.parquet"]),
-        ("mcqa_openrlhf.py", ["run"], ["prompts.jsonl"]),
-        ("mcqa_slime.py", ["run"], ["prompts.jsonl"]),
-        ("mcqa_areal.py", [], []),
-        ("mcqa_tinker.py", [], []),
-        ("mcqa_art.py", [], []),
-    ],
-)
-def test_the_example_prepares_its_trainer(
-    name: str,
-    arguments: list[str],
-    files: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    if "train.parquet" in files:
-        pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'ludus-gym[data]'")
-    monkeypatch.chdir(tmp_path)
-    run(name, *arguments, monkeypatch=monkeypatch)
-    assert capsys.readouterr().out
-    assert sorted(each.name for each in tmp_path.glob("run/*")) == files
-    for line in (tmp_path / "run" / "prompts.jsonl").read_text().splitlines() if "prompts.jsonl" in files else ():
-        row = json.loads(line)
-        carried = json.loads(row["label"]) if "input" in row else row["metadata"]["ludus_row"]
-        assert carried["expected_answer"]
-
-
-def test_openrlhfs_agent_file_defines_the_class_that_openrlhf_looks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parent / "doubles")
-    found = runpy.run_path(str(EXAMPLES / "mcqa_openrlhf.py"), run_name="agent")
-    from openrlhf.utils.agent import AgentExecutorBase
-
-    assert issubclass(found["AgentExecutor"], AgentExecutorBase)
 
 
 def test_the_calls_of_unsloths_notebooks_find_the_server_and_get_rewards(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,9 +53,3 @@ def test_the_configuration_for_prime_rl_uses_the_taskset_that_is_tested() -> Non
         assert f"[env.{key}" in tested
     assert found["env"]["taskset"]["id"] == "nemo_gym"
     assert set(found["env"]["taskset"]["task"]) == {"resources_url"}
-
-
-def test_the_page_and_the_help_name_every_adapter() -> None:
-    page = (ROOT / "docs" / "trainers.md").read_text() + (ROOT / "docs" / "training.md").read_text()
-    for name in ADAPTERS:
-        assert name in page, name

@@ -15,7 +15,12 @@ from pathlib import Path
 
 #: The folders of the distributions, from the root of the repository, and the names of their files.
 CORE = "."
-PROJECTS = {CORE: "ludus_gym", "packages/nemo-gym": "ludus_nemo_gym", "packages/sandboxes": "ludus_sandboxes"}
+PROJECTS = {
+    CORE: "ludus_gym",
+    "packages/nemo-gym": "ludus_nemo_gym",
+    "packages/sandboxes": "ludus_sandboxes",
+    "packages/trainers": "ludus_trainers",
+}
 
 #: How a version is written, in `src/ludus/__init__.py` or in a package's `pyproject.toml`.
 _VERSION = re.compile(r'^(?:__version__|version) = "(.+)"$', re.MULTILINE)

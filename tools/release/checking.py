@@ -116,6 +116,8 @@ def check_packages(clean: CleanEnvironment, version: str) -> None:
     hosted = json.loads(clean.ludus("doctor", "--json"))["hosted_sandboxes"]["providers"]
     if [status["provider"] for status in hosted] != ["daytona", "e2b", "modal"]:
         raise ReleaseError(f"ludus doctor knows these hosted sandboxes: {hosted}")
+    kit = "from ludus.train.conformance.adapters import find_adapter; print(find_adapter('verl').name)"
+    run([str(clean.python), "-c", kit], clean.work)
 
 
 def extras(root: Path) -> dict[str, str]:

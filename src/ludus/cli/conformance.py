@@ -12,7 +12,10 @@ import typer
 def conformance(
     trainer: Annotated[
         str,
-        typer.Argument(metavar="TRAINER", help="trl, verl or another of docs/trainers.md, or module:Class."),
+        typer.Argument(
+            metavar="TRAINER",
+            help="trl, verl or another of docs/trainers.md, or module:Class.",
+        ),
     ],
     json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
@@ -20,6 +23,7 @@ def conformance(
 
     The script holds failed and masked members, a straggler, several sequences and changes of the weights. The exit code
     is 1 if anything is wrong. Your own adapter is a class with name, several_sequences and deliver (docs/training.md).
+    The adapters of trainers other than TRL are in the package ludus-trainers.
 
     Example: ludus conformance trl
     """

@@ -1,110 +1,30 @@
-"""From a rollout to rows of a trainer's batch: written once, for the adapters of all trainers.
-
-- Each token sequence of a rollout is a row of its own. Sequences are never joined: a later one has another history.
-- A member that does not train (failed, masked, missing) has no rows.
-- A trainer that fixes the number of rows gets a filler for such a member: a row without loss. Its number in the place
-  of a reward is the mean reward of the group's trained members, so that it moves neither the baseline nor the mean.
-"""
+"""A row of an environment as a trainer needs it: the prompt as messages, and the sampling that the trainer wants."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
-from ludus.errors import UserError
-from ludus.models.token_engine import ENGINE_EXTRA
-from ludus.task import digest
-from ludus.tokens import Sequence
-from ludus.train.group import TrainingGroup, TrainingMember
-
-#: The field under which a trainer's data set carries a row of Ludus, as JSON.
-ROW = "ludus_row"
+from ludus.collection.collection import Collection, Environments
+from ludus.collection.options import CollectArguments, collect_options
+from ludus.models.scripted import ScriptedModel
+from ludus.response import texts_of
 
 
-@dataclass(slots=True)
-class TrainingRow:
-    """One sequence, split where the policy began to write. `mask` is 1 for tokens that the policy wrote."""
-
-    prompt_ids: list[int]
-    response_ids: list[int]
-    mask: list[int]
-    logprobs: list[float]
-    reward: float
-    versions: list[int]
-
-    @property
-    def ids(self) -> list[int]:
-        """The whole sequence."""
-        return [*self.prompt_ids, *self.response_ids]
-
-    def over_ids(self, values: list[Any], context: Any) -> list[Any]:
-        """Values of the response, such as `mask`, as values of the whole sequence."""
-        return [*[context] * len(self.prompt_ids), *values]
+def rows_in(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[tuple[str, dict[str, Any]]]:
+    """The checked rows of an environment with the ids of their tasks, to make a trainer's data of."""
+    reading: CollectArguments = {**options, "model": ScriptedModel(["-"]), "output": None, "resume": False}
+    rows = Collection(environment, collect_options(reading)).rows
+    rows.survey()
+    return [(task_id, {**row, "task_id": task_id}) for task_id, row, _ in rows]
 
 
-def rows_of(member: TrainingMember) -> list[TrainingRow]:
-    """A row for each sequence of a member that trains; none for any other member."""
-    if not member.trains:
-        return []
-    return [_row(member, each) for each in member.sequences if any(each.mask)]
+def with_sampling(row: dict[str, Any], *, max_tokens: int | None = None, **settings: Any) -> dict[str, Any]:
+    """A row with the trainer's settings, such as `temperature`, where they are not None.
 
-
-def _row(member: TrainingMember, sequence: Sequence) -> TrainingRow:
-    assert member.reward is not None
-    start = sequence.mask.index(1)
-    versions = [int(each) for each in sequence.policy_versions if each is not None and each.lstrip("-").isdigit()]
-    return TrainingRow(
-        sequence.ids[:start],
-        sequence.ids[start:],
-        sequence.mask[start:],
-        sequence.logprobs[start:],
-        float(member.reward),
-        versions,
-    )
-
-
-def filler(group: TrainingGroup, prompt_ids: list[int], token: int) -> TrainingRow:
-    """A row without loss for a member that does not train."""
-    trained = [member.reward or 0.0 for member in group.trainable]
-    mean = sum(trained) / len(trained) if trained else 0.0
-    return TrainingRow(prompt_ids or [token], [token], [0], [0.0], mean, [])
-
-
-def task_of(row: dict[str, Any]) -> str:
-    """The id of a row's task: its `task_id`, or else its digest."""
-    given = row.get("task_id")
-    return str(given) if isinstance(given, (str, int)) else digest(row)
-
-
-def carried_row(fields: Any, where: str) -> dict[str, Any]:
-    """The row of Ludus that a trainer's data carries under `ludus_row`."""
-    given = fields.get(ROW) if isinstance(fields, dict) else None
-    try:
-        row = json.loads(given) if isinstance(given, (str, bytes)) else given
-    except ValueError as error:
-        raise UserError(f"{where} holds no JSON in {ROW}: {error}") from error
-    if not isinstance(row, dict) or not isinstance(row.get("responses_create_params"), dict):
-        raise UserError(f"{where} names no row of Ludus", f"Make the data with ludus.train: it carries {ROW}")
-    return row
-
-
-def with_sampling(
-    row: dict[str, Any],
-    *,
-    temperature: float | None = None,
-    top_p: float | None = None,
-    max_tokens: int | None = None,
-    extra: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """A row with the trainer's temperature and top_p, and at most its number of tokens in each model call.
-
-    `extra` reaches the trainer's engine with every call.
+    A model call generates at most the row's and the trainer's number of tokens, whichever is smaller.
     """
-    params = dict(row["responses_create_params"])
-    for name, value in (("temperature", temperature), ("top_p", top_p), (ENGINE_EXTRA, extra)):
-        if value is not None:
-            params[name] = value
+    wanted = {name: value for name, value in settings.items() if value is not None}
+    params = {**row["responses_create_params"], **wanted}
     limits = [limit for limit in (params.get("max_output_tokens"), max_tokens) if limit]
     if limits:
         params["max_output_tokens"] = min(limits)
@@ -113,9 +33,7 @@ def with_sampling(
 
 def messages_of(row: dict[str, Any]) -> list[dict[str, str]]:
     """The prompt of a row as messages, for the columns in which a trainer shows prompts."""
-    from ludus.response import texts_of
-
-    given = row["responses_create_params"]["input"]
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    said = [{"role": str(item["role"]), "content": texts_of(item)} for item in items if "role" in item]
-    return said or [{"role": "user", "content": ""}]
+    prompt = row["responses_create_params"]["input"]
+    items = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    messages = [{"role": str(item["role"]), "content": texts_of(item)} for item in items if "role" in item]
+    return messages or [{"role": "user", "content": ""}]

@@ -1,13 +1,14 @@
-"""The adapters that `ludus conformance` knows by name: the contract itself, and TRL's two trainers."""
+"""The adapters that `ludus conformance` knows by name: the contract itself, TRL's two trainers, other packages'."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import tempfile
+from importlib.metadata import entry_points
 from typing import Any
 
-from ludus.errors import UserError, did_you_mean
+from ludus.errors import UserError, did_you_mean, install_command
 from ludus.models.transformers_load import library
 from ludus.runtime.imports import import_named
 from ludus.train.conformance.checking import Delivered, TrainerAdapter
@@ -129,28 +130,34 @@ class TrlAsyncAdapter:
         return found
 
 
-ADAPTERS: dict[str, str] = {
-    "feed": f"{__name__}:FeedAdapter",
-    "trl": f"{__name__}:TrlAdapter",
-    "trl-async": f"{__name__}:TrlAsyncAdapter",
-    "verl": "ludus.train.conformance.trainers:VerlAdapter",
-    "skyrl": "ludus.train.conformance.trainers:SkyRlAdapter",
-    "skyrl-step-wise": "ludus.train.conformance.trainers:SkyRlStepWiseAdapter",
-    "openrlhf": "ludus.train.conformance.trainers:OpenRlhfAdapter",
-    "areal": "ludus.train.conformance.trainers:ArealAdapter",
-    "slime": "ludus.train.conformance.trainers:SlimeAdapter",
-    "tinker": "ludus.train.conformance.groups:TinkerAdapter",
-    "art": "ludus.train.conformance.groups:ArtAdapter",
+ADAPTERS: dict[str, type[TrainerAdapter]] = {
+    "feed": FeedAdapter,
+    "trl": TrlAdapter,
+    "trl-async": TrlAsyncAdapter,
 }
+#: The entry point group of adapters in other packages.
+_GROUP = "ludus.trainers"
+#: The trainers that the package ludus-trainers knows.
+_OTHERS = ("areal", "art", "openrlhf", "skyrl", "skyrl-step-wise", "slime", "tinker", "verl")
 
 
 def find_adapter(name: str) -> TrainerAdapter:
     """The adapter with a name, or your own class as `module:Class`."""
-    module, _, attribute = ADAPTERS.get(name, name).partition(":")
+    others = entry_points(group=_GROUP)
+    if name in ADAPTERS:
+        return ADAPTERS[name]()
+    if name in others.names:
+        adapter: TrainerAdapter = others[name].load()()
+        return adapter
+    if name in _OTHERS:
+        command = install_command(package="trainers")
+        raise UserError(f"the adapter of {name} is in another package", f"Install it with: {command}")
+    module, _, attribute = name.partition(":")
     if not attribute:
-        raise UserError(f"unknown trainer {name}", f"{did_you_mean(name, ADAPTERS)} Your own: module:Class")
+        known = {*ADAPTERS, *_OTHERS, *others.names}
+        raise UserError(f"unknown trainer {name}", f"{did_you_mean(name, known)} Your own: module:Class")
     try:
-        found: TrainerAdapter = getattr(import_named(module), attribute)()
+        own: TrainerAdapter = getattr(import_named(module), attribute)()
     except (ModuleNotFoundError, AttributeError) as error:
         raise UserError(f"cannot load {name}: {error}", "Write it as module:Class") from error
-    return found
+    return own

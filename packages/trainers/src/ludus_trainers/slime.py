@@ -1,13 +1,13 @@
 """slime: a custom generate function that plays rollouts of an environment with slime's SGLang router.
 
     # my_rollout.py, for --custom-generate-function-path my_rollout.custom_generate
-    from ludus.train.slime import SlimeRollouts
+    from ludus_trainers.slime import SlimeRollouts
 
     custom_generate = SlimeRollouts("mcqa")
 
-`ludus.train.prompts.slime_rows` makes the data: the row is in `metadata` (`--metadata-key metadata`). Each sequence of
-a rollout is a sample; siblings share `rollout_id`. A failed or masked rollout is a sample without loss and without
-reward: pass `--dynamic-sampling-filter-path ludus.train.slime.keep_group`, which drops its group.
+`ludus_trainers.prompts.slime_rows` makes the data: the row is in `metadata` (`--metadata-key metadata`). Each sequence
+of a rollout is a sample; siblings share `rollout_id`. A failed or masked rollout is a sample without loss and without
+reward: pass `--dynamic-sampling-filter-path ludus_trainers.slime.keep_group`, which drops its group.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import Any, Unpack
 from ludus.collection.collection import Environments
 from ludus.collection.options import CollectArguments
 from ludus.errors import Failure
-from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
-from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
-from ludus.train.rows import TrainingRow, carried_row, rows_of, with_sampling
+from ludus.train.rows import with_sampling
+from ludus_trainers.player import RolloutPlayer
+from ludus_trainers.rows import TrainingRow, carried_row, rows_of
+from ludus_trainers.token_engine import EngineCall, GeneratedIds, TokenEngine
 
 
 class SlimeRollouts:
@@ -46,7 +47,7 @@ class SlimeRollouts:
             temperature=sampling_params.get("temperature"),
             top_p=sampling_params.get("top_p"),
             max_tokens=sampling_params.get("max_new_tokens"),
-            extra=sampling_params,
+            engine_extra=sampling_params,
         )
         member = await self.player.member(row)
         rows = rows_of(member) if member is not None else []

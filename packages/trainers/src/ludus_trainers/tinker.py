@@ -21,11 +21,11 @@ from tinker_cookbook.tokenizer_utils import get_tokenizer
 
 from ludus.collection.collection import Environments
 from ludus.collection.options import CollectArguments
-from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.group import TrainingMember
-from ludus.train.player import NotTrainable, RolloutPlayer
 from ludus.train.policy import GroupPolicy
 from ludus.train.rows import with_sampling
+from ludus_trainers.player import NotTrainable, RolloutPlayer
+from ludus_trainers.token_engine import EngineCall, GeneratedIds, TokenEngine
 
 
 class Exchange:
@@ -48,7 +48,7 @@ class LudusEnv(Env):
         self, player: RolloutPlayer, row: dict[str, Any], exchange: Exchange, stop: list[int], number: int
     ) -> None:
         self._player, self.exchange, self._stop = player, exchange, stop
-        self._row = with_sampling(row, extra={"exchange": number})
+        self._row = with_sampling(row, engine_extra={"exchange": number})
         self._playing: asyncio.Task[TrainingMember | None] | None = None
         self.observation = tinker.ModelInput.from_ints([])
 

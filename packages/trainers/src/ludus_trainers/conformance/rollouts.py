@@ -13,8 +13,8 @@ from ludus.runtime.imports import import_named
 from ludus.train.conformance.checking import Delivered
 from ludus.train.conformance.script import SIZE, ConformanceScript
 from ludus.train.conformance.tiny import tiny_tokenizer
-from ludus.train.player import NotTrainable
-from ludus.train.rows import ROW
+from ludus_trainers.player import NotTrainable
+from ludus_trainers.rows import ROW
 
 
 def trainer_module(name: str, package: str) -> Any:
@@ -47,7 +47,7 @@ class VerlAdapter:
     async def _deliver(self, script: ConformanceScript) -> list[Delivered]:
         loops = trainer_module("verl.experimental.agent_loop.agent_loop", "verl")
         omegaconf = import_named("omegaconf")
-        from ludus.train.verl import LudusAgentLoop
+        from ludus_trainers.verl import LudusAgentLoop
 
         limits = {"prompt_length": 64, "response_length": 64}
         config = omegaconf.OmegaConf.create({"actor_rollout_ref": {"rollout": limits}, "data": {}})
@@ -104,7 +104,7 @@ class SkyRlAdapter:
     async def _deliver(self, script: ConformanceScript) -> list[Delivered]:
         base = trainer_module("skyrl.train.generators.base", "skyrl")
         checks = trainer_module("skyrl.train.utils.trainer_utils", "skyrl")
-        from ludus.train.skyrl import LudusGenerator
+        from ludus_trainers.skyrl import LudusGenerator
 
         several, policy = self.several_sequences, script.policy
         made = LudusGenerator(
@@ -176,7 +176,7 @@ class OpenRlhfAdapter:
 
     async def _deliver(self, script: ConformanceScript) -> list[Delivered]:
         trainer_module("openrlhf.utils.agent", "openrlhf")
-        from ludus.train.openrlhf import executor_class
+        from ludus_trainers.openrlhf import executor_class
 
         executor: Any = executor_class(script.environment(), policy=script.policy, model=script.model())()
         sampling = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=64)
@@ -209,7 +209,7 @@ class ArealAdapter:
 
     async def _deliver(self, script: ConformanceScript) -> list[Delivered]:
         settings = trainer_module("areal.api.cli_args", "areal").GenerationHyperparameters()
-        from ludus.train.areal import LudusWorkflow
+        from ludus_trainers.areal import LudusWorkflow
 
         workflow = LudusWorkflow(
             script.environment(), tokenizer=None, gconfig=settings, policy=script.policy, model=script.model()
@@ -241,7 +241,7 @@ class SlimeAdapter:
 
     async def _deliver(self, script: ConformanceScript) -> list[Delivered]:
         types = trainer_module("slime.utils.types", "slime")
-        from ludus.train.slime import SlimeRollouts
+        from ludus_trainers.slime import SlimeRollouts
 
         rollouts = SlimeRollouts(script.environment(), policy=script.policy, model=script.model())
 

@@ -13,14 +13,14 @@ from aiohttp import web
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'ludus-gym[train]'")
 
+from ludus_trainers.player import NotTrainable
+from ludus_trainers.token_engine import TokenEngine
 from stub_engine import ROW, Doubling, StubEngine
 from training import Judged, policy
 
 from ludus.errors import UserError
-from ludus.models.token_engine import TokenEngine
 from ludus.train.conformance.adapters import find_adapter
 from ludus.train.conformance.checking import check
-from ludus.train.player import NotTrainable
 from ludus.train.policy import GroupPolicy
 
 
@@ -37,7 +37,7 @@ def test_the_adapter_conforms(name: str) -> None:
 
 
 async def test_openrlhf_gets_both_turns_of_its_own_engine_with_the_ranges_of_its_actions() -> None:
-    from ludus.train.openrlhf import executor_class
+    from ludus_trainers.openrlhf import executor_class
 
     engine = StubEngine()
 
@@ -61,7 +61,7 @@ async def test_openrlhf_gets_both_turns_of_its_own_engine_with_the_ranges_of_its
 
 
 async def test_openrlhf_replaces_a_failed_rollout_and_then_raises_instead_of_scoring_it() -> None:
-    from ludus.train.openrlhf import executor_class
+    from ludus_trainers.openrlhf import executor_class
 
     played: list[int] = []
 
@@ -83,9 +83,8 @@ async def test_openrlhf_replaces_a_failed_rollout_and_then_raises_instead_of_sco
 
 
 async def test_slimes_router_generates_and_its_sample_holds_both_turns() -> None:
+    from ludus_trainers.slime import SlimeRollouts, keep_group, router_engine
     from slime.utils.types import Sample
-
-    from ludus.train.slime import SlimeRollouts, keep_group, router_engine
 
     engine = StubEngine()
 
@@ -113,9 +112,8 @@ async def test_slimes_router_generates_and_its_sample_holds_both_turns() -> None
 
 
 async def test_a_row_that_is_not_ours_is_refused_in_one_line() -> None:
+    from ludus_trainers.slime import SlimeRollouts
     from slime.utils.types import Sample
-
-    from ludus.train.slime import SlimeRollouts
 
     rollouts = SlimeRollouts(Doubling, model=policy(lambda question, repeat: "1.0"))
     with pytest.raises(UserError, match="the metadata of a sample names no row of Ludus"):

@@ -1,14 +1,14 @@
 """A data set of groups for Tinker's cookbook: pass `GroupDataset` to its training loop.
 
-python examples/trainers/mcqa_tinker.py              # shows the first row
+python packages/trainers/examples/mcqa_tinker.py              # shows the first row
 """
 
-from ludus.train.player import rows_in
+from ludus.train.rows import rows_in
 
 
 def groups(model: str, size: int = 8):
     """A builder for each question."""
-    from ludus.train.tinker import LudusGroupBuilder
+    from ludus_trainers.tinker import LudusGroupBuilder
 
     return [LudusGroupBuilder(row, size, "mcqa", tokenizer=model) for _, row in rows_in("mcqa")]
 

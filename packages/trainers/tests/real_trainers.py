@@ -1,7 +1,7 @@
 """Runs our adapters in the trainers' own classes, and prints what came of it as JSON.
 
-The environment that `make interop` makes holds the trainers (tests/train/trainers.txt). Each is checked by the
-conformance kit, and driven once through its own base class by a stub of its engine.
+The environment that `make interop` makes holds the trainers (trainers.txt). Each is checked by the conformance kit, and
+driven once through its own base class by a stub of its engine.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from ludus.train.conformance.checking import check  # noqa: E402
 
 async def drive_verl() -> None:
     import hydra
+    from ludus_trainers.verl import LudusAgentLoop
     from omegaconf import OmegaConf
     from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
     from verl.workers.rollout.replica import TokenOutput
-
-    from ludus.train.verl import LudusAgentLoop
 
     engine = StubEngine()
 
@@ -43,7 +42,7 @@ async def drive_verl() -> None:
 
     limits = {"prompt_length": 512, "response_length": 512}
     config = OmegaConf.create({"actor_rollout_ref": {"rollout": limits}, "data": {}})
-    named = {"_target_": "ludus.train.verl.LudusAgentLoop", "policy": {"replacements": 0}}
+    named = {"_target_": "ludus_trainers.verl.LudusAgentLoop", "policy": {"replacements": 0}}
     manager = ServerManager()
     loop, other = (
         hydra.utils.instantiate(
@@ -76,10 +75,9 @@ async def drive_verl() -> None:
 
 
 async def drive_skyrl() -> None:
+    from ludus_trainers.skyrl import LudusGenerator
     from skyrl.train.generators.base import GeneratorInterface, TrajectoryID
     from skyrl.train.utils.trainer_utils import validate_generator_output
-
-    from ludus.train.skyrl import LudusGenerator
 
     engine = StubEngine()
 
@@ -115,8 +113,7 @@ async def drive_areal() -> None:
     from areal.api.io_struct import ModelRequest, ModelResponse
     from areal.api.workflow_api import RolloutWorkflow
     from areal.utils.data import concat_padded_tensors
-
-    from ludus.train.areal import LudusWorkflow
+    from ludus_trainers.areal import LudusWorkflow
 
     engine = StubEngine()
 
@@ -147,12 +144,11 @@ async def drive_areal() -> None:
 async def drive_tinker() -> None:
     import pickle
 
+    from ludus_trainers.tinker import LudusGroupBuilder
     from tinker_cookbook.completers import TokensWithLogprobs
     from tinker_cookbook.rl.data_processing import trajectory_to_data
     from tinker_cookbook.rl.rollouts import do_group_rollout
     from tinker_cookbook.tokenizer_utils import register_tokenizer
-
-    from ludus.train.tinker import LudusGroupBuilder
 
     engine = StubEngine()
 
@@ -175,10 +171,9 @@ async def drive_tinker() -> None:
 
 async def drive_art() -> None:
     from art.trajectories import TrajectoryGroup
-
-    from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
-    from ludus.train.art import art_group
-    from ludus.train.player import RolloutPlayer
+    from ludus_trainers.art import art_group
+    from ludus_trainers.player import RolloutPlayer
+    from ludus_trainers.token_engine import EngineCall, GeneratedIds, TokenEngine
 
     engine = StubEngine()
 

@@ -1,12 +1,12 @@
 """Train with AReaL on multiple-choice questions.
 
-python examples/trainers/mcqa_areal.py                                # shows an item of the data
-python -m areal.infra.launcher.local examples/trainers/mcqa_areal.py --config grpo.yaml   # AReaL's own configuration
+python packages/trainers/examples/mcqa_areal.py      # shows an item of the data
+python -m areal.infra.launcher.local packages/trainers/examples/mcqa_areal.py --config grpo.yaml   # AReaL's own
 """
 
 import sys
 
-from ludus.train.prompts import areal_rows
+from ludus_trainers.prompts import areal_rows
 
 
 def train() -> None:
@@ -14,8 +14,7 @@ def train() -> None:
     from areal.api.cli_args import GRPOConfig, load_expr_config
     from areal.utils.hf_utils import load_hf_tokenizer
     from datasets import Dataset
-
-    from ludus.train.areal import LudusWorkflow
+    from ludus_trainers.areal import LudusWorkflow
 
     config, _ = load_expr_config(sys.argv[1:], GRPOConfig)
     data = Dataset.from_list(areal_rows("mcqa"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ludus_trainers.rows import TrainingRow
 from tiny_transformers import tokenizer
 
 import ludus
 from ludus import Resources, Response, tool
-from ludus.train.rows import TrainingRow
 
 CALL = '<tool_call>\n{"name": "double", "arguments": {"number": 21}}\n</tool_call><|im_end|>'
 ROW = {"responses_create_params": {"input": "Double 21.", "temperature": 0.1}, "task_id": "double"}

@@ -1,6 +1,6 @@
 """Train with ART on multiple-choice questions, with the model that ART serves.
 
-python examples/trainers/mcqa_art.py train           # needs a GPU; without `train` it shows the settings
+python packages/trainers/examples/mcqa_art.py train           # needs a GPU; without `train` it shows the settings
 """
 
 import asyncio
@@ -15,8 +15,7 @@ STEP, POLICY = 8, GroupPolicy(size=8, deadline=600)
 async def train() -> None:
     import art
     from art.local import LocalBackend
-
-    from ludus.train.art import art_group
+    from ludus_trainers.art import art_group
 
     model = art.TrainableModel(name="mcqa", project="ludus", base_model="Qwen/Qwen3-0.6B")
     backend = LocalBackend()

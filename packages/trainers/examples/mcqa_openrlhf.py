@@ -1,6 +1,6 @@
 """OpenRLHF's agent file for multiple-choice questions. Run it to write the prompts and see the command to train.
 
-python examples/trainers/mcqa_openrlhf.py openrlhf-run
+python packages/trainers/examples/mcqa_openrlhf.py openrlhf-run
 """
 
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def main(folder: Path) -> None:
-    from ludus.train.prompts import openrlhf_rows
+    from ludus_trainers.prompts import openrlhf_rows
 
     folder.mkdir(parents=True, exist_ok=True)
     rows = openrlhf_rows("mcqa")
@@ -23,6 +23,6 @@ def main(folder: Path) -> None:
 if __name__ == "__main__":
     main(Path(sys.argv[1] if len(sys.argv) > 1 else "openrlhf-run").absolute())
 else:
-    from ludus.train.openrlhf import executor_class
+    from ludus_trainers.openrlhf import executor_class
 
     AgentExecutor = executor_class("mcqa")

@@ -5,7 +5,7 @@
             step_wise = cfg.generator.step_wise_trajectories
             return LudusGenerator(inference_engine_client, tokenizer, environment="mcqa", step_wise=step_wise)
 
-The rows come from `ludus.train.verl_data.write_parquet`, whose columns SkyRL reads too.
+The rows come from `ludus_trainers.verl_data.write_parquet`, whose columns SkyRL reads too.
 
 - With `step_wise`, each sequence of a rollout is a row, and a failed or masked rollout has none.
 - Without it, SkyRL wants one row for each prompt: a rollout that cannot be such a row is a filler (`rows.filler`).
@@ -23,11 +23,12 @@ from skyrl.train.generators.base import GeneratorInterface, TrajectoryID
 
 from ludus.collection.collection import Environments
 from ludus.collection.options import CollectArguments
-from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.group import TrainingGroup
-from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
-from ludus.train.rows import TrainingRow, carried_row, filler, rows_of, with_sampling
+from ludus.train.rows import with_sampling
+from ludus_trainers.player import RolloutPlayer
+from ludus_trainers.rows import TrainingRow, carried_row, filler, rows_of
+from ludus_trainers.token_engine import EngineCall, GeneratedIds, TokenEngine
 
 
 class LudusGenerator(GeneratorInterface):
@@ -85,7 +86,7 @@ def _row(extras: dict[str, Any], sampling: dict[str, Any]) -> dict[str, Any]:
         temperature=sampling.get("temperature"),
         top_p=sampling.get("top_p"),
         max_tokens=sampling.get("max_generate_length") or sampling.get("max_tokens"),
-        extra=sampling,
+        engine_extra=sampling,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 TRAINERS = Path(os.environ.get("LUDUS_TRAINERS_VENV") or ROOT / ".venv-trainers").absolute()
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         pytest.skip(f"the trainers are not installed in {TRAINERS}: make interop")
     pytest.importorskip("transformers", reason="needs transformers: pip install 'ludus-gym[train]'")
     report = tmp_path_factory.mktemp("trainers") / "report.json"
-    path = os.pathsep.join(str(each) for each in (ROOT / "src", ROOT / "tests", HERE))
+    path = os.pathsep.join(str(each) for each in (ROOT / "src", HERE.parent / "src", ROOT / "tests", HERE))
     variables = {**os.environ, "PYTHONPATH": path, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     command = [str(python), str(HERE / "real_trainers.py"), str(report)]
     done = subprocess.run(command, env=variables, cwd=report.parent, capture_output=True, text=True, timeout=600)

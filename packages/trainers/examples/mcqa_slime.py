@@ -1,14 +1,14 @@
 """slime's custom generate function for multiple-choice questions. Run it to write the prompts and see the flags.
 
-python examples/trainers/mcqa_slime.py slime-run
+python packages/trainers/examples/mcqa_slime.py slime-run
 """
 
 import json
 import sys
 from pathlib import Path
 
-from ludus.train.prompts import slime_rows
-from ludus.train.slime import SlimeRollouts
+from ludus_trainers.prompts import slime_rows
+from ludus_trainers.slime import SlimeRollouts
 
 custom_generate = SlimeRollouts("mcqa")
 
@@ -20,7 +20,7 @@ def main(folder: Path) -> None:
     print(f"""{len(rows)} prompts. Add to slime's train.py:
     --prompt-data {folder}/prompts.jsonl --input-key prompt --label-key label --metadata-key metadata \\
     --custom-generate-function-path mcqa_slime.custom_generate \\
-    --dynamic-sampling-filter-path ludus.train.slime.keep_group""")
+    --dynamic-sampling-filter-path ludus_trainers.slime.keep_group""")
 
 
 if __name__ == "__main__":

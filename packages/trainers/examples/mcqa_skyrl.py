@@ -1,12 +1,12 @@
 """Train with SkyRL on multiple-choice questions.
 
-python examples/trainers/mcqa_skyrl.py prepare skyrl-run        # writes train.parquet and prints the command to train
+python packages/trainers/examples/mcqa_skyrl.py prepare skyrl-run   # writes train.parquet, prints the command to train
 """
 
 import sys
 from pathlib import Path
 
-from ludus.train.verl_data import write_parquet
+from ludus_trainers.verl_data import write_parquet
 
 
 def prepare(folder: Path) -> None:
@@ -18,10 +18,9 @@ def prepare(folder: Path) -> None:
 
 def train() -> None:
     """SkyRL's own entry point, with our generator."""
+    from ludus_trainers.skyrl import LudusGenerator
     from skyrl.train.config import SkyRLTrainConfig
     from skyrl.train.entrypoints.main_base import BasePPOExp
-
-    from ludus.train.skyrl import LudusGenerator
 
     class LudusExp(BasePPOExp):
         def get_generator(self, cfg, tokenizer, inference_engine_client):

@@ -8,14 +8,13 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, Unpack
 
-from ludus.collection.collection import Collection, Environments
-from ludus.collection.options import CollectArguments, collect_options
+from ludus.collection.collection import Environments
+from ludus.collection.options import CollectArguments
 from ludus.errors import UserError
-from ludus.models.scripted import ScriptedModel
 from ludus.train.contract import GroupFeed
 from ludus.train.group import TrainingGroup, TrainingMember
 from ludus.train.policy import GroupPolicy
-from ludus.train.rows import TrainingRow, rows_of, task_of
+from ludus_trainers.rows import TrainingRow, rows_of, task_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -97,11 +96,3 @@ class RolloutPlayer:
         elif loop is not self._loop:
             raise UserError("a player belongs to one event loop", "Make one RolloutPlayer for each event loop")
         return self._feed
-
-
-def rows_in(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[tuple[str, dict[str, Any]]]:
-    """The checked rows of an environment with the ids of their tasks, to make a trainer's data of."""
-    reading: CollectArguments = {**options, "model": ScriptedModel(["-"]), "output": None, "resume": False}
-    rows = Collection(environment, collect_options(reading)).rows
-    rows.survey()
-    return [(task_id, {**row, "task_id": task_id}) for task_id, row, _ in rows]

@@ -3,8 +3,8 @@
     workflow = LudusWorkflow("mcqa", tokenizer=tokenizer, gconfig=config.gconfig)
     trainer.train(workflow=workflow, ...)
 
-The data is a list of `ludus.train.prompts.areal_rows`. An episode is one sequence. A failed or masked rollout, or one
-of several sequences, is None, which AReaL leaves out of the batch and of the group.
+`ludus_trainers.prompts.areal_rows` makes the data. An episode is one sequence. A failed or masked rollout, or one of
+several sequences, is None, which AReaL leaves out of the batch and of the group.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from areal.api.workflow_api import RolloutWorkflow
 
 from ludus.collection.collection import Environments
 from ludus.collection.options import CollectArguments
-from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
-from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
-from ludus.train.rows import TrainingRow, carried_row, rows_of, with_sampling
+from ludus.train.rows import with_sampling
+from ludus_trainers.player import RolloutPlayer
+from ludus_trainers.rows import TrainingRow, carried_row, rows_of
+from ludus_trainers.token_engine import EngineCall, GeneratedIds, TokenEngine
 
 
 class LudusWorkflow(RolloutWorkflow):

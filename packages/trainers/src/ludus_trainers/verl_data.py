@@ -1,6 +1,6 @@
 """verl's data and reward function, without verl: Parquet rows, and a score for a text that another loop wrote.
 
-python -c "from ludus.train.verl_data import write_parquet; write_parquet('train.parquet', 'mcqa')"
+python -c "from ludus_trainers.verl_data import write_parquet; write_parquet('train.parquet', 'mcqa')"
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from ludus.collection.options import CollectArguments
 from ludus.errors import UserError, missing_extra
 from ludus.model import Request
 from ludus.models.scripted import ScriptedModel
-from ludus.models.token_engine import ENGINE_EXTRA
 from ludus.models.transformers_prompt import items_of
 from ludus.response import Response
 from ludus.store.drafts import write_whole
-from ludus.train.player import NotTrainable, RolloutPlayer, rows_in
 from ludus.train.policy import GroupPolicy
-from ludus.train.rows import ROW, carried_row, messages_of, with_sampling
+from ludus.train.rows import messages_of, rows_in, with_sampling
+from ludus_trainers.player import NotTrainable, RolloutPlayer
+from ludus_trainers.rows import ROW, carried_row
+from ludus_trainers.token_engine import ENGINE_EXTRA
 
 
 def verl_rows(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[dict[str, Any]]:
@@ -75,7 +76,7 @@ async def compute_score(
         text = str(request.params[ENGINE_EXTRA]["text"])
         return Response.of(*items_of(text, "", key="solution"), model="solution")
 
-    row = with_sampling(carried_row(extra_info, "extra_info of a row"), extra={"text": solution_str})
+    row = with_sampling(carried_row(extra_info, "extra_info of a row"), engine_extra={"text": solution_str})
     named = environment or data_source.partition("/")[2]
     policy = GroupPolicy(size=1, replacements=0)
     player = RolloutPlayer(named, model=ScriptedModel(respond), policy=policy, tokens=False)

@@ -1,15 +1,15 @@
 """Prepare verl for multiple-choice questions: Parquet rows, the file of agent loops, and the command to train.
 
-python examples/trainers/mcqa_verl.py verl-run && sh verl-run/train.sh
+python packages/trainers/examples/mcqa_verl.py verl-run && sh verl-run/train.sh
 """
 
 import sys
 from pathlib import Path
 
-from ludus.train.verl_data import write_parquet
+from ludus_trainers.verl_data import write_parquet
 
 LOOPS = """- name: ludus
-  _target_: ludus.train.verl.LudusAgentLoop
+  _target_: ludus_trainers.verl.LudusAgentLoop
   environment: mcqa
   policy: {deadline: 600, replacements: 2}
 """

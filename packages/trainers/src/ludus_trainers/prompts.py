@@ -7,8 +7,8 @@ from typing import Any, Unpack
 
 from ludus.collection.collection import Environments
 from ludus.collection.options import CollectArguments
-from ludus.train.player import rows_in
-from ludus.train.rows import ROW, messages_of
+from ludus.train.rows import messages_of, rows_in
+from ludus_trainers.rows import ROW
 
 
 def openrlhf_rows(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[dict[str, Any]]:

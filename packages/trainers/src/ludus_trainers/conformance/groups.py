@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ludus.model import Model, Request
-from ludus.models.token_engine import ENGINE_EXTRA
 from ludus.response import Response
 from ludus.tokens import Tokens
 from ludus.train.conformance.checking import Delivered
 from ludus.train.conformance.script import SIZE, VOCABULARY, ConformanceScript
-from ludus.train.conformance.trainers import trainer_module
 from ludus.train.contract import GroupFeed
+from ludus_trainers.conformance.rollouts import trainer_module
+from ludus_trainers.token_engine import ENGINE_EXTRA
 
 
 class TinkerAdapter:
@@ -30,7 +30,7 @@ class TinkerAdapter:
         rollouts = trainer_module("tinker_cookbook.rl.rollouts", "tinker-cookbook")
         data = trainer_module("tinker_cookbook.rl.data_processing", "tinker-cookbook")
         strategy = trainer_module("tinker_cookbook.rl.rollout_strategy", "tinker-cookbook")
-        from ludus.train.tinker import LudusGroupBuilder
+        from ludus_trainers.tinker import LudusGroupBuilder
 
         async def play(row: dict[str, Any]) -> Any:
             sampler = _ScriptedSampler(script.model())
@@ -98,7 +98,7 @@ class ArtAdapter:
     async def _deliver(self, script: ConformanceScript) -> list[Delivered]:
         trainer_module("art.trajectories", "openpipe-art")
         tokenize = trainer_module("art.preprocessing.tokenize", "openpipe-art")
-        from ludus.train.art import art_group
+        from ludus_trainers.art import art_group
 
         groups = []
         async with GroupFeed(

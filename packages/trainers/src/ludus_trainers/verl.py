@@ -3,10 +3,10 @@
 verl finds the loop in a file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` names:
 
     - name: ludus
-      _target_: ludus.train.verl.LudusAgentLoop
+      _target_: ludus_trainers.verl.LudusAgentLoop
       environment: mcqa
 
-and runs it for rows with `agent_name` "ludus", which `ludus.train.verl_data` writes.
+and runs it for rows with `agent_name` "ludus", which `ludus_trainers.verl_data` writes.
 
 - The reward is in the output, so verl calls no reward function.
 - A rollout of several sequences is a list of outputs, which verl's v1 trainer takes (the default of 0.9).
@@ -23,10 +23,11 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from ludus.collection.collection import Environments
 from ludus.model import Model
-from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
-from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
-from ludus.train.rows import TrainingRow, carried_row, rows_of, with_sampling
+from ludus.train.rows import with_sampling
+from ludus_trainers.player import RolloutPlayer
+from ludus_trainers.rows import TrainingRow, carried_row, rows_of
+from ludus_trainers.token_engine import EngineCall, GeneratedIds, TokenEngine
 
 
 class LudusAgentLoop(AgentLoopBase):
@@ -63,7 +64,7 @@ class LudusAgentLoop(AgentLoopBase):
             temperature=sampling_params.get("temperature"),
             top_p=sampling_params.get("top_p"),
             max_tokens=self.rollout_config.response_length,
-            extra=sampling_params,
+            engine_extra=sampling_params,
         )
         if not self.config.get("trainer", {}).get("use_v1", True):
             return _output(await self.player.single_row(row))

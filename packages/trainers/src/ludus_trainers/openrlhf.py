@@ -1,11 +1,11 @@
 """OpenRLHF: an agent executor that plays rollouts of an environment with OpenRLHF's own engine.
 
     # my_agent.py, for --agent_func_path my_agent.py
-    from ludus.train.openrlhf import executor_class
+    from ludus_trainers.openrlhf import executor_class
 
     AgentExecutor = executor_class("mcqa")
 
-`ludus.train.prompts.openrlhf_rows` makes the prompts; the label carries the row. OpenRLHF wants one sequence for each
+`ludus_trainers.prompts.openrlhf_rows` makes the prompts; the label carries the row. OpenRLHF wants one sequence a
 prompt and has no way to leave one out, so a failed or masked rollout, or one of several sequences, is replaced by
 another. After `policy.replacements` of them `NotTrainable` is raised: a failure is never a reward.
 """
@@ -20,10 +20,11 @@ from openrlhf.utils.agent import AgentExecutorBase
 
 from ludus.collection.collection import Environments
 from ludus.collection.options import CollectArguments
-from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
-from ludus.train.player import RolloutPlayer
 from ludus.train.policy import GroupPolicy
-from ludus.train.rows import ROW, TrainingRow, carried_row, with_sampling
+from ludus.train.rows import with_sampling
+from ludus_trainers.player import RolloutPlayer
+from ludus_trainers.rows import ROW, TrainingRow, carried_row
+from ludus_trainers.token_engine import EngineCall, GeneratedIds, TokenEngine
 
 
 def executor_class(

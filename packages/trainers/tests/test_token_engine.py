@@ -10,16 +10,16 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'ludus-gym[train]'")
 
+from ludus_trainers.player import NotTrainable, RolloutPlayer
+from ludus_trainers.rows import filler, rows_of
+from ludus_trainers.token_engine import EngineCall, GeneratedIds, TokenEngine
+from ludus_trainers.verl_data import compute_score, verl_rows, write_parquet
 from stub_engine import ROW, Doubling, StubEngine, whole
 from tiny_transformers import tokenizer
 
 from ludus.model import Request
-from ludus.models.token_engine import EngineCall, GeneratedIds, TokenEngine
 from ludus.train.group import TrainingGroup
-from ludus.train.player import NotTrainable, RolloutPlayer
 from ludus.train.policy import GroupPolicy
-from ludus.train.rows import filler, rows_of
-from ludus.train.verl_data import compute_score, verl_rows, write_parquet
 
 THOUGHT = "<think>Use the tool.</think>"
 

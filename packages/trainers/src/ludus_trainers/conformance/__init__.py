@@ -1,0 +1,1 @@
+"""The adapters as `ludus conformance` checks them: in the trainers' own classes, with scripted rollouts."""
