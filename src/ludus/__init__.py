@@ -86,5 +86,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """All public names, also those that were not used yet."""
+    """All public names, also before their first use."""
     return sorted({*globals(), *__all__})

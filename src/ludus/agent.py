@@ -24,7 +24,7 @@ class AgentConfig(BaseModel):
 
 def can_continue(agent: Agent) -> bool:
     """Whether an agent can continue a rollout: the class that defines `act` must also set `continues = True`."""
-    defines_act = next(each for each in type(agent).__mro__ if "act" in vars(each))
+    defines_act = next(kind for kind in type(agent).__mro__ if "act" in vars(kind))
     return bool(vars(defines_act).get("continues"))
 
 

@@ -71,8 +71,8 @@ class Generated:
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            found = author_error(error, self.function)
-            raise type(found)(f"dataset {self.name}: {found}") from error
+            raised = author_error(error, self.function)
+            raise type(raised)(f"dataset {self.name}: {raised}") from error
 
     def _check(self, arguments: dict[str, Any]) -> None:
         """Check the arguments against the function's signature."""

@@ -1,8 +1,7 @@
 """Environments: a named wiring of resources, an agent and datasets, in one folder.
 
-Loading has four steps: find the folder and read its `environment.yaml` (`folder.py`), import the classes that this
-file names, check their settings, build the `Environment`. Only `session` makes resources, and only `share` opens what
-they share.
+Loading has four steps: find the folder and read its `environment.yaml` (`folder.py`), import its classes, check their
+settings, build the `Environment`. Only `session` creates resources, and only `share` opens their shared objects.
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ class Environment:
             yield shared
 
     def session(self, shared: Any, seed: int = 0, *, seed_known: bool = True) -> Resources:
-        """Make the resources of one rollout, not opened yet. `seed` becomes their `self.seed`.
+        """Create the resources of one rollout, not opened yet. `seed` becomes their `self.seed`.
 
         `seed_known` is false for a record that does not have the seed of its rollout.
         """
@@ -154,7 +153,7 @@ class Environment:
 
         `data.KEY` goes to the function that generates a dataset, and is checked when that function is called.
         `pass_reward` is the lowest reward that counts as a pass. `worker.KEY` is for Ray (`WorkerNeeds`).
-        `agent.type` replaces the agent, and the other settings of the agent are then those of the new one.
+        `agent.type` replaces the agent; other `agent.KEY` settings are then those of the new agent.
         """
         settings = dict(settings)
         if "pass_reward" in settings:
@@ -180,10 +179,10 @@ class Environment:
         agent.config = checked(type(agent.config), agent.config.model_dump() | parts["agent"], "agent")
 
     def _meant(self, key: str) -> str:
-        """A hint for a setting without its part: the parts that have a setting of this name."""
+        """A hint for a setting without its part: the parts with a setting of this name."""
         models = {"resources": self.config, "agent": self.agent.config, "limits": self.limits, "worker": self.worker}
-        found = [f"{part}.{key}" for part, model in models.items() if key in type(model).model_fields]
-        return f"Write {' or '.join(found)}" if found else ""
+        meant = [f"{part}.{key}" for part, model in models.items() if key in type(model).model_fields]
+        return f"Write {' or '.join(meant)}" if meant else ""
 
     def task(self, row: dict[str, Any]) -> Task:
         """Check a row. Raises pydantic's ValidationError, which names the field.
@@ -235,26 +234,26 @@ class Environment:
             takes = inspect.signature(function).parameters
         except (TypeError, ValueError) as error:
             raise UserError(f"{where}: {dataset.generate} is not a function", "Write def rows(seed)") from error
-        given = {"config": self.config} if "config" in takes else {}  # rows may depend on the resources' settings
-        return Generated(dataset.name, function, {**dataset.settings, **self.data, **given})
+        config = {"config": self.config} if "config" in takes else {}  # rows may depend on the resources' settings
+        return Generated(dataset.name, function, {**dataset.settings, **self.data, **config})
 
 
-def _prompt(given: dict[str, Any] | str | None, folder: Path) -> PromptTemplate | None:
+def _prompt(prompt: dict[str, Any] | str | None, folder: Path) -> PromptTemplate | None:
     try:
-        return load_prompt(given, folder) if given is not None else None
+        return load_prompt(prompt, folder) if prompt is not None else None
     except UserError as error:
         raise UserError(f"{folder / FILE}: {error}") from error
 
 
-def _pass_reward(given: Any) -> float:
-    if isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given):
-        return float(given)
-    raise UserError(f"pass_reward={given!r:.40}: a pass is a reward of at least this number", "Example: --pass 0.5")
+def _pass_reward(value: Any) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    raise UserError(f"pass_reward={value!r:.40}: a pass is a reward of at least this number", "Example: --pass 0.5")
 
 
 @functools.cache
 def agent_types() -> dict[str, str]:
-    """The agents that `agent: {type: NAME}` can name, with their classes: ours, and those that packages add."""
+    """The agents that `agent: {type: NAME}` can name, with their classes: ours, and those of other packages."""
     entries = entry_points(group="ludus.agents")
     ours = {entry.name: entry.value for entry in entries if entry.dist is not None and entry.dist.name == DISTRIBUTION}
     if not ours:
@@ -263,7 +262,7 @@ def agent_types() -> dict[str, str]:
 
 
 def _load(reference: str, folder: Path | None, where: str, base: type | None = None) -> Any:
-    """Import what a key of `environment.yaml` names. `where` is that key, for error messages."""
+    """Import the object that a key of `environment.yaml` names. `where` is that key, for error messages."""
     try:
         return load_object(reference, folder, base)
     except MissingExtra:
@@ -274,7 +273,7 @@ def _load(reference: str, folder: Path | None, where: str, base: type | None = N
 
 @functools.lru_cache(maxsize=256)
 def _row_checker(kind: type[Task]) -> Callable[..., Task]:
-    """`model_validate` if the author overrode it, else the validator behind it, which is a quarter cheaper."""
+    """`model_validate` if the author overrode it, else the faster validator behind it (benchmarks/large_input.py)."""
     overridden = kind.model_validate.__func__ is not BaseModel.model_validate.__func__  # type: ignore[attr-defined]
     return kind.model_validate if overridden else kind.__pydantic_validator__.validate_python
 
@@ -310,7 +309,7 @@ def _agent(block: dict[str, Any], folder: Path | None) -> Agent:
         inspect.signature(agent).bind(config)
     except TypeError as error:
         hint = "Write def __init__(self, config)"
-        raise UserError(f"{place_of(agent)}: {agent.__name__} cannot be made with its config: {error}", hint) from error
+        raise UserError(f"{place_of(agent)}: {agent.__name__} does not take its config: {error}", hint) from error
     try:
         return agent(config)
     except UserError:

@@ -1,7 +1,7 @@
 """The folder of an environment: where it is, and what its `environment.yaml` says.
 
-Built-in environments are found by name, packages register theirs through the entry point group `ludus.environments`,
-and your own folder works by path. An environment for a whole family of games takes an argument after a colon:
+Built-in environments have names, packages register theirs through the entry point group `ludus.environments`, and your
+own folder works by path. An environment for a family of games takes an argument after a colon:
 `gymnasium:Blackjack-v1`.
 """
 
@@ -56,10 +56,10 @@ class WorkerNeeds(BaseModel):
 
     @field_validator("memory")
     @classmethod
-    def _readable(cls, given: str | int) -> str | int:
-        if _memory_bytes(given) is None:
+    def _readable(cls, memory: str | int) -> str | int:
+        if _memory_bytes(memory) is None:
             raise PydanticCustomError("memory", "write a number of bytes, or as in 2GiB")
-        return given
+        return memory
 
     @property
     def memory_bytes(self) -> int | None:
@@ -68,21 +68,21 @@ class WorkerNeeds(BaseModel):
 
     @classmethod
     def of_all(cls, needs: Iterable[WorkerNeeds]) -> WorkerNeeds:
-        """The needs of a worker that plays several environments: the most of each, and the fewest sessions."""
-        each = list(needs)
-        if not each:
+        """The needs of a worker that plays several environments: the maximum of each need, the minimum of sessions."""
+        all_needs = list(needs)
+        if not all_needs:
             return cls()
         resources: dict[str, float] = {}
-        for one in each:
-            for name, amount in one.resources.items():
+        for worker in all_needs:
+            for name, amount in worker.resources.items():
                 resources[name] = max(amount, resources.get(name, 0))
         return cls(
-            cpus=max(one.cpus for one in each),
-            gpus=max(one.gpus for one in each),
-            memory=max(one.memory_bytes or 0 for one in each),
+            cpus=max(worker.cpus for worker in all_needs),
+            gpus=max(worker.gpus for worker in all_needs),
+            memory=max(worker.memory_bytes or 0 for worker in all_needs),
             resources=resources,
-            sessions=min((one.sessions for one in each if one.sessions is not None), default=None),
-            packages=sorted({package for one in each for package in one.packages}),
+            sessions=min((worker.sessions for worker in all_needs if worker.sessions is not None), default=None),
+            packages=sorted({package for worker in all_needs for package in worker.packages}),
         )
 
     def __str__(self) -> str:
@@ -94,22 +94,22 @@ class WorkerNeeds(BaseModel):
         return ", ".join([*parts, *(f"{amount:g} {name}" for name, amount in self.resources.items())])
 
 
-def _memory_bytes(given: str | int) -> int | None:
-    if isinstance(given, int):
-        return given if given >= 0 else None
-    found = _MEMORY.fullmatch(given)
-    return int(float(found[1]) * _UNITS[found[2] or ""]) if found is not None else None
+def _memory_bytes(memory: str | int) -> int | None:
+    if isinstance(memory, int):
+        return memory if memory >= 0 else None
+    match = _MEMORY.fullmatch(memory)
+    return int(float(match[1]) * _UNITS[match[2] or ""]) if match is not None else None
 
 
 class EnvironmentFile(BaseModel):
     """What `environment.yaml` holds.
 
-    `argument` names the setting that `NAME:ARGUMENT` sets. You may type any argument. A row may name only those that
-    match the pattern `row_argument`, because a row must not choose what code we run. `agent_names` lists what published
-    datasets call this environment in `agent_ref`, if they do not use its name. `pass_reward` is the lowest reward that
-    counts as a pass. `reward_range` holds the lowest and the highest reward, for confidence intervals; 0 and 1 by
-    default. `prompt` builds the prompt of rows that have none: `{system, user}`, or a YAML file with these keys.
-    `worker` says what a worker on a Ray cluster needs (`WorkerNeeds`).
+    `argument` names the setting that `NAME:ARGUMENT` sets. You may type any argument. A row may name only arguments
+    that match the pattern `row_argument`, because a row must not choose what code we run. `agent_names` are other names
+    of this environment in the `agent_ref` of published datasets. `pass_reward` is the lowest reward that counts as a
+    pass. `reward_range` holds the lowest and the highest reward, for confidence intervals; 0 and 1 by default. `prompt`
+    builds the prompt of rows that have none: `{system, user}`, or a YAML file with these keys. `worker` says what a
+    worker on a Ray cluster needs (`WorkerNeeds`).
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -142,10 +142,10 @@ class EnvironmentFile(BaseModel):
 
     @field_validator("reward_range")
     @classmethod
-    def _lowest_first(cls, given: tuple[float, float] | None) -> tuple[float, float] | None:
-        if given is not None and given[0] >= given[1]:
+    def _lowest_first(cls, bounds: tuple[float, float] | None) -> tuple[float, float] | None:
+        if bounds is not None and bounds[0] >= bounds[1]:
             raise PydanticCustomError("reward_range", "the lowest reward must come first, as in [-1, 1]")
-        return given
+        return bounds
 
 
 def read_file(folder: Path) -> EnvironmentFile:
@@ -158,8 +158,8 @@ def read_file(folder: Path) -> EnvironmentFile:
         return EnvironmentFile.model_validate(data)
     except ValidationError as error:
         errors = error.errors()
-        # A misspelled key is two errors: the right key is missing, and this one is unknown.
-        first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
+        # A misspelled key gives two errors, missing and unknown: report the unknown one.
+        first = next((problem for problem in errors if problem["type"] == "extra_forbidden"), errors[0])
         where = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             fields = (EnvironmentFile if len(first["loc"]) == 1 else Dataset).model_fields
@@ -202,38 +202,40 @@ def _unknown(name: str, known: Iterable[str], hint: str) -> UserError:
 
 def folders() -> dict[str, Path]:
     """The folder of every environment that can be found by name."""
-    found = {path.parent.name: path.parent for path in sorted(BUILT_IN.glob(f"*/{FILE}"))}
+    by_name = {path.parent.name: path.parent for path in sorted(BUILT_IN.glob(f"*/{FILE}"))}
     for entry in entry_points(group="ludus.environments"):
         try:
             spec = importlib.util.find_spec(entry.value)
         except Exception:  # a package that cannot be imported must not hide the others
             continue
         if spec is not None and spec.submodule_search_locations:
-            found.setdefault(entry.name, Path(next(iter(spec.submodule_search_locations))))
-    return found
+            by_name.setdefault(entry.name, Path(next(iter(spec.submodule_search_locations))))
+    return by_name
 
 
-def has_agent_name(given: str, name: str, agent_names: Iterable[str]) -> bool:
-    """Whether a row that names `given` in `agent_ref` means the environment `name` with these `agent_names`."""
-    return given in agent_names or any(given == f"{name}{end}" for end in _AGENT_SUFFIXES)
+def has_agent_name(agent: str, name: str, agent_names: Iterable[str]) -> bool:
+    """Whether `agent`, the name in a row's `agent_ref`, means the environment `name` with these `agent_names`."""
+    return agent in agent_names or any(agent == f"{name}{end}" for end in _AGENT_SUFFIXES)
 
 
 def find_named(name: str) -> tuple[Path, str | None]:
-    """The folder and the argument of the environment that a row names in `agent_ref`, which is never a path."""
+    """The folder and the argument of the environment that a row names in `agent_ref`; never a path."""
     base, colon, argument = name.partition(":")
     known = folders()
-    found = next((known[each] for end in _AGENT_SUFFIXES if (each := base.removesuffix(end)) in known), None)
-    found = found or next((each for each in known.values() if base in read_file(each).agent_names), None)
-    if found is None and re.fullmatch(r"[\w-]+", base) is None:
+    folder = next(
+        (known[environment] for end in _AGENT_SUFFIXES if (environment := base.removesuffix(end)) in known), None
+    )
+    folder = folder or next((path for path in known.values() if base in read_file(path).agent_names), None)
+    if folder is None and re.fullmatch(r"[\w-]+", base) is None:
         raise UserError(f"{name!r:.80} is not the name of an environment", _HINT)
-    if found is None:
+    if folder is None:
         beside = _folder_beside(base)
         hint = f"For the folder {beside} write: --env {beside}" if beside else ""
         raise _unknown(base, known, hint)
-    allowed = read_file(found).row_argument if colon else None
+    allowed = read_file(folder).row_argument if colon else None
     if colon and (allowed is None or re.fullmatch(allowed, argument) is None):
         raise UserError(f"a row may not name {name!r:.80}", _HINT)
-    return found, argument if colon else None
+    return folder, argument if colon else None
 
 
 def environment_name(agent: str) -> str | None:
@@ -247,30 +249,30 @@ def environment_name(agent: str) -> str | None:
 
 
 def option_for(name: str) -> str:
-    """What to write after `--env` for the environment that a row names: a known name, or the folder beside."""
+    """The value of `--env` for the environment that a row names: a known name, or a folder nearby."""
     base = name.partition(":")[0]
     if re.fullmatch(r"[\w-]{1,80}", base) is None:
         return "FOLDER"
     if environment_name(name):
         return name
-    if base != name and environment_name(base):  # a row may not name code, and no hint repeats what it names
+    if base != name and environment_name(base):  # a row may not name code, so the hint does not repeat its argument
         return f"{base}:ARGUMENT"
     return _folder_beside(base) or f"FOLDER_OF_{base}"
 
 
 def _folder_beside(name: str) -> str | None:
-    """An environment's folder of this name (or a similar one) in the working directory, next to it, or one below."""
+    """An environment's folder with this or a similar name in the working directory, beside it, or one level below."""
     try:
         if Path.cwd().name == name and Path(FILE).is_file():
             return "."
-        found = {path.parent.name: f"./{path.parent}" for path in sorted(Path().glob(f"*/{FILE}"))}
+        below = {path.parent.name: f"./{path.parent}" for path in sorted(Path().glob(f"*/{FILE}"))}
         deeper = (f"./{path.parent}" for path in sorted(Path().glob(f"*/*/{FILE}")) if path.parent.name == name)
         sibling = Path("..", name)
-        exact = found.get(name) or (str(sibling) if (sibling / FILE).is_file() else None) or next(deeper, None)
+        exact = below.get(name) or (str(sibling) if (sibling / FILE).is_file() else None) or next(deeper, None)
     except (OSError, ValueError):  # a name that cannot be part of a path
         return None
-    similar = difflib.get_close_matches(name, found, n=1, cutoff=0.7)
-    return exact or (found[similar[0]] if similar else None)
+    similar = difflib.get_close_matches(name, below, n=1, cutoff=0.7)
+    return exact or (below[similar[0]] if similar else None)
 
 
 def _path(which: str) -> Path:

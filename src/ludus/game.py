@@ -24,7 +24,7 @@ from ludus.runtime.signatures import def_or_async
 from ludus.runtime.threads import awaited
 from ludus.tools import not_found
 
-#: Why a session that was drawn with a seed cannot be replayed. What the record should have shown comes next.
+#: Why a seeded session cannot be replayed. The message goes on with what the record does not show.
 NO_SEED = "the record does not have the seed of its rollout, and does not show"
 
 
@@ -33,7 +33,7 @@ class Step:
     """The result of one answer of the model.
 
     The model sees `tool_outputs`, pairs of a function call's `call_id` and its output, and then `observation` as a user
-    message. `terminated` says that the game reached its end, `truncated` that it was cut short. `info` is recorded and
+    message. `terminated` means that the game reached its end, `truncated` that it was cut short. `info` is recorded and
     not shown to the model.
     """
 
@@ -133,11 +133,11 @@ class Game(Resources):
     async def replay(
         self, task: Any, response: Response, sizes: Iterable[int] | None = None
     ) -> list[tuple[int, str, str]]:
-        """Replay a trajectory. Returns the turns after which the game showed something else than the record:
-        the number of the turn, the recorded text, and the text that the game shows now.
+        """Replay a trajectory. Returns the turns where the game now shows something else than the record: the number
+        of the turn, the recorded text, and the new text.
 
-        `sizes` says how many items each answer holds. Without it an answer ends where the game shows something, so
-        answers between which the game showed nothing count as one.
+        `sizes` are the numbers of items of the answers. Without them an answer ends where the game shows something, so
+        consecutive answers count as one.
 
         Raises a `Failure` of kind `drift` if the game begins differently now. If the record does not have its seed,
         every difference is such a failure, and so is a game that draws from the seed without showing what it drew.
@@ -171,7 +171,7 @@ class Game(Resources):
             shown = [] if step.over else step.items()
 
     def _differ(self, differing: list[tuple[int, str, str]], recorded: str, shown: str) -> None:
-        """Note that the game shows something else than the record, or fail if it is another game."""
+        """Note a difference from the record, or fail if it is another game."""
         turn = len(self.steps)
         if turn == 0:
             raise Failure("drift", f"the game began with {recorded!r:.200} then, and begins with {shown!r:.200} now")
@@ -181,7 +181,7 @@ class Game(Resources):
 
 
 def starting_points(seed: int, instruction: str) -> Iterator[dict[str, Any]]:
-    """Endless rows that differ only in their `seed`, with which the game is reset. No seed comes twice."""
+    """Endless rows that differ only in the `seed` for `reset`. No seed comes twice."""
     generator, used = random.Random(seed), set[int]()
     while True:
         start = generator.getrandbits(31)
@@ -203,8 +203,7 @@ def observation_items(observation: str | None) -> list[Item]:
 
 
 class GameRecord:
-    """Reads a trajectory turn by turn: all of it, or up to what the game showed after `turns` answers. The part that
-    was read is `output[:at]`."""
+    """Reads a trajectory turn by turn: all of it, or only `turns` answers. `output[:at]` is read."""
 
     def __init__(self, response: Response, sizes: Iterable[int] | None, turns: int | None = None) -> None:
         self.turns = turns
@@ -215,7 +214,7 @@ class GameRecord:
         self._answered = 0
 
     def shown(self, expects_message: bool) -> list[Item]:
-        """Read what the game showed next: outputs of tools, then at most one message.
+        """Read the game's next items: outputs of tools, then at most one message.
 
         If no message is expected and the next answer is empty, the message came after that answer.
         """

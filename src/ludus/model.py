@@ -23,8 +23,8 @@ class Request:
     """One request: the items so far, and every other field of the Responses API in `params`.
 
     `seed` is the rollout's seed, for sampling if `params` has no seed. `session` is the same for all calls of a
-    rollout, so that a model with several endpoints can keep using one of them. `turn` counts the calls before this
-    one, and `tokens` are the previous call's. At `deadline`, a time of `time.perf_counter`, the caller stops waiting.
+    rollout, so that a model with several endpoints can stay with one (prefix cache). `turn` counts the earlier calls,
+    and `tokens` are the previous call's. At `deadline`, a time of `time.perf_counter`, the caller stops waiting.
 
         Request("Which planet is largest?", temperature=0.2)
     """
@@ -60,12 +60,12 @@ class Observer(Protocol):
         """A call was answered after this many seconds."""
 
     def pressed(self) -> None:
-        """The server said, or showed, that it is overloaded."""
+        """The server signalled that it is overloaded."""
 
 
 @dataclass
 class _Users:
-    """How many use a model on an event loop. The lock is held while the model starts or stops."""
+    """The number of users of a model on an event loop. The lock is held while the model starts or stops."""
 
     loop: asyncio.AbstractEventLoop
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -88,7 +88,7 @@ class Model:
     #: Whether to ask for token ids with every answer. Set before `start`.
     capture_tokens: bool = False
 
-    #: The version of the weights. Recorded with the tokens of every call whose answer names no version of its own.
+    #: The version of the weights. Recorded with the tokens of every call, unless the answer names a version.
     policy_version: str | int | None = None
 
     #: Follows this model's calls. Set by the collector.
@@ -113,7 +113,7 @@ class Model:
         raise TypeError(f"{type(self).__name__} does not define respond()")
 
     def forget(self, session: str) -> None:
-        """Called when a rollout is over: drop what you kept for its session."""
+        """Called when a rollout is over: drop the state of its session."""
 
     def stats(self) -> dict[str, Any]:
         """Statistics of this model for `metrics.json`: endpoints, retries, waiting."""

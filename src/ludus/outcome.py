@@ -1,7 +1,7 @@
 """How a rollout ends.
 
-A rollout is completed, failed or masked, and nothing else. A reward exists only where a verifier
-returned one: a crash, a dead judge or a timeout is a `Failure` with a stage, a kind and a cause, never a 0.
+A rollout is completed, failed or masked, and nothing else. A reward exists only if a verifier returned one: a crash, a
+dead judge or a timeout is a `Failure` with a stage, a kind and a cause, never a 0.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 from ludus.errors import Failure, defined_at
 
-#: The lowest reward that counts as a pass in an environment that is not known.
+#: The lowest reward that counts as a pass in an unknown environment.
 PASS_REWARD = 1.0
 
-#: Fields of a rollout's record that are not its task's.
+#: Fields of a rollout's record that do not belong to its task.
 RECORD = frozenset(
     "rollout_id repeat attempt outcome reward verdict_fields reward_components turn_rewards turn_credit mask receipt "
     "task_fields replay_drift stop_reason rollout_seed response usage timings model_calls tool_errors step_times "

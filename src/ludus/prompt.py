@@ -1,8 +1,8 @@
 """Prompt templates: how the fields of a row become its prompt.
 
-A row that has `responses_create_params.input` keeps it. For other rows a template builds it: `{field}` stands for a
-field of the row, `{field[key]}` and `{field.key}` for what is inside of it, `{{` for a brace. Only the values of a row
-are looked up, never attributes of Python objects, and a value that contains braces is not a template.
+A row that has `responses_create_params.input` keeps it. For other rows a template builds it: `{field}` is a field of
+the row, `{field[key]}` and `{field.key}` are values inside it, `{{` is a brace. Only the values of a row are looked up,
+never attributes of Python objects, and a value that contains braces is not a template.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ludus.runtime.settings import checked, read_yaml
 #: A piece of a template: text, then a field's path with its conversion and its format; no path at the end.
 _Piece = tuple[str, list[str | int] | None, str | None, str]
 
-#: The widest that a format such as `{answer:>20}` may make a field.
+#: The largest width in a format such as `{answer:>20}`.
 _MAX_WIDTH = 500
 
 
@@ -39,14 +39,14 @@ class PromptTemplate(BaseModel):
 
     @field_validator("user", "system")
     @classmethod
-    def _is_template(cls, given: str | None) -> str | None:
-        if given is not None:
-            _parse(given)
-        return given
+    def _is_template(cls, text: str | None) -> str | None:
+        if text is not None:
+            _parse(text)
+        return text
 
     def model_post_init(self, _context: Any) -> None:
-        given = (("system", self.system), ("user", self.user))
-        self._pieces = [(role, _parse(text)) for role, text in given if text is not None]
+        messages = (("system", self.system), ("user", self.user))
+        self._pieces = [(role, _parse(text)) for role, text in messages if text is not None]
 
     def fill(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row with the prompt as `responses_create_params.input`; the row itself if it has one."""
@@ -58,18 +58,18 @@ class PromptTemplate(BaseModel):
         return {**row, "responses_create_params": {**params, "input": messages}}
 
 
-def load_prompt(given: str | Path | dict[str, Any] | PromptTemplate, folder: Path | None = None) -> PromptTemplate:
+def load_prompt(source: str | Path | dict[str, Any] | PromptTemplate, folder: Path | None = None) -> PromptTemplate:
     """A template from `{system, user}`, from a YAML file that holds these keys, or from the text of a user message.
 
     A text is a file, relative to `folder`, unless it contains a brace.
     """
-    if isinstance(given, PromptTemplate):
-        return given
-    if isinstance(given, dict):
-        return checked(PromptTemplate, given, "prompt")
-    if isinstance(given, str) and "{" in given:
-        return checked(PromptTemplate, {"user": given}, "prompt")
-    path = (folder or Path()) / given
+    if isinstance(source, PromptTemplate):
+        return source
+    if isinstance(source, dict):
+        return checked(PromptTemplate, source, "prompt")
+    if isinstance(source, str) and "{" in source:
+        return checked(PromptTemplate, {"user": source}, "prompt")
+    path = (folder or Path()) / source
     content = read_yaml(path, "prompt")
     if not isinstance(content, dict):
         raise UserError(f"prompt {path} must hold a mapping", "Example: user: 'Question: {question}'")
@@ -81,16 +81,18 @@ def _parse(template: str) -> list[_Piece]:
         pieces = list(string.Formatter().parse(template))
     except ValueError as error:
         raise ValueError(f"not a template: {error}; a brace is written {{{{ or }}}}") from error
-    found: list[_Piece] = []
+    parsed: list[_Piece] = []
     for text, name, spec, conversion in pieces:
         if conversion not in (None, "r", "s", "a"):
             raise ValueError(f"not a template: the conversion !{conversion} is unknown; write !r, !s, !a or none")
         if spec and "{" in spec:
             raise ValueError(f"not a template: the format {spec!r:.40} holds a field")
-        if spec and any(len(each.lstrip("0")) > 3 or int(each) > _MAX_WIDTH for each in re.findall("[0-9]+", spec)):
+        if spec and any(
+            len(digits.lstrip("0")) > 3 or int(digits) > _MAX_WIDTH for digits in re.findall("[0-9]+", spec)
+        ):
             raise ValueError(f"not a template: the format {spec!r:.40} is wider than {_MAX_WIDTH} characters")
-        found.append((text, None if name is None else _path(name), conversion, spec or ""))
-    return found
+        parsed.append((text, None if name is None else _path(name), conversion, spec or ""))
+    return parsed
 
 
 def _path(name: str) -> list[str | int]:

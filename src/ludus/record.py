@@ -1,8 +1,8 @@
 """The record of a rollout as one JSON object: the one codec, for collections, `ludus verify`, servers and exporters.
 
 A row of `rollouts.jsonl` holds the task's fields, the verdict's named values and the record's own fields side by side,
-because trainers and tools expect that. If the task has a field of the same name as the verdict or the record, the
-task's field is stored under `task_fields`, so that the task can be read back exactly.
+because trainers and tools expect that. If a field of the task has the name of a field of the verdict or the record, it
+is stored under `task_fields`, so that the task can be read back exactly.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _TOOL_ERROR: dict[str, type | tuple[type, ...]] = {
     "count": int,
 }
 
-#: Fields of a rollout that branches from another: the parent's id, how many of the parent's model calls it starts
-#: with, and the seed of the parent's session.
+#: Fields of a rollout that branches from another: the parent's id, the number of the parent's model calls that it
+#: starts with, and the seed of the parent's session.
 ORIGIN = ("parent", "branch_turn", "session_seed")
 
 #: Fields of the failure in a failed rollout's record.
@@ -46,14 +46,14 @@ def record_row(head: Row, environment: str, task: Row, end: Verdict | Failure | 
     The head is merged twice: first, so that its fields come first, and after the task, so that they win.
     """
     if isinstance(end, Verdict):
-        found, hidden = verdict_row(end), hidden_fields(task, end.values, head["task_id"])
+        end_fields, hidden = verdict_row(end), hidden_fields(task, end.values, head["task_id"])
     elif end is not None:
-        found, hidden = failure_row(end), hidden_fields(task, FAILURE, head["task_id"])
+        end_fields, hidden = failure_row(end), hidden_fields(task, FAILURE, head["task_id"])
     else:
-        found, hidden = {}, {}
+        end_fields, hidden = {}, {}
     shown = {key: task[key] for key in task if key not in hidden} if hidden else task
     reference = {"agent_ref": {"type": "responses_api_agents", "name": environment}} if environment else {}
-    row = {**head, **reference, **shown, **found, **head}
+    row = {**head, **reference, **shown, **end_fields, **head}
     if hidden:
         row["task_fields"] = hidden
     row |= rest
@@ -87,19 +87,21 @@ def read_verdict(row: Row, names: Iterable[str]) -> Verdict:
 
 def read_tool_errors(row: Row) -> list[Row]:
     """The exceptions of tools in a record. Rows of other programs may hold anything under that name."""
-    found = row.get("tool_errors")
-    if not found or not isinstance(found, list):
+    errors = row.get("tool_errors")
+    if not errors or not isinstance(errors, list):
         return []
-    return [each for each in found if isinstance(each, dict) and _TOOL_ERROR.keys() == each.keys() and _fits(each)]
+    return [
+        error for error in errors if isinstance(error, dict) and _TOOL_ERROR.keys() == error.keys() and _fits(error)
+    ]
 
 
 def read_timings(row: Row) -> tuple[Any, list[tuple[str, float, float]]]:
-    """The seconds of each stage in a record, and its steps. Steps that are none are left out."""
+    """The seconds of each stage in a record, and its steps. Malformed steps are left out."""
     timings = row.get("timings") or {}
     if not isinstance(timings, dict) or "steps" not in timings:
         return timings, []
-    found = timings["steps"] if isinstance(timings["steps"], list) else []
-    steps = [(each[0], each[1], each[2]) for each in found if _is_step(each)]
+    listed = timings["steps"] if isinstance(timings["steps"], list) else []
+    steps = [(step[0], step[1], step[2]) for step in listed if _is_step(step)]
     return {stage: seconds for stage, seconds in timings.items() if stage != "steps"}, steps
 
 
@@ -120,7 +122,7 @@ def origin_of(row: Row) -> Row | None:
 
 def hidden_fields(task: Row, used: Collection[str], task_id: str) -> Row:
     """The fields of a task whose names its record uses. `used` are the fields of the verdict or of the failure."""
-    disjoint = RECORD.isdisjoint(task) and (not used or task.keys().isdisjoint(used))  # cheap, and the usual case
+    disjoint = RECORD.isdisjoint(task) and (not used or task.keys().isdisjoint(used))  # the usual case
     hidden = {} if disjoint else {key: task[key] for key in task if key in used or key in RECORD}
     if task.get("task_id", task_id) != task_id:
         hidden["task_id"] = task["task_id"]
@@ -131,7 +133,7 @@ def task_row(row: Row, ours: bool | None = None) -> Row:
     """The row of the task, read back from a record or from any row that has a task's fields and a response.
 
     A record with a receipt stores the task's fields that the verdict replaced, so its task is exact. In any other
-    record a value of the verdict may be the task's too, and is kept. `ours` is `is_record(row)`, if that is known.
+    record a value of the verdict may also be a field of the task, and stays. `ours` is `is_record(row)`, if known.
     """
     if ours is None:
         ours = is_record(row)
@@ -153,10 +155,10 @@ def _fits(tool_error: Row) -> bool:
     return all(isinstance(tool_error[key], kinds) for key, kinds in _TOOL_ERROR.items())
 
 
-def _is_step(each: Any) -> bool:
-    if not isinstance(each, list) or len(each) != 3 or not isinstance(each[0], str):
+def _is_step(step: Any) -> bool:
+    if not isinstance(step, list) or len(step) != 3 or not isinstance(step[0], str):
         return False
-    return all(type(number) in (int, float) and 0 <= number < float("inf") for number in each[1:])
+    return all(type(number) in (int, float) and 0 <= number < float("inf") for number in step[1:])
 
 
 def _drop(task: Row, keys: Iterable[Any]) -> None:

@@ -64,7 +64,7 @@ def tool(function: F | None = None, *, name: str | None = None) -> F | Callable[
 
 
 class _ClassFact:
-    """A fact about a class, found when it is read: it holds for methods that were set after the class was made."""
+    """A fact about a class, computed on access, so that methods set later count too."""
 
     def __init__(self, find: Callable[[Any], bool]) -> None:
         self._find = find
@@ -107,7 +107,7 @@ class Resources:
     #: Set this if a model plays the tools: they do not run again when a stored rollout is judged.
     judged_by_response: ClassVar[bool] = False
 
-    #: Set this to False if running a rollout's tool calls again does not bring its session back: turns are not saved.
+    #: Set this to False if running a rollout's tool calls again does not restore its session: turns are not saved.
     replays: ClassVar[bool] = True
 
     #: Whether a rollout has more than its text: something to open, to call, to play or to close.
@@ -119,7 +119,7 @@ class Resources:
     #: The settings. For the type checker, a subclass may write `config: Config`.
     config: Any
 
-    #: Whether `seed` is the rollout's own. It is not if a record is replayed that does not have the seed.
+    #: Whether `seed` is the rollout's own. It is not if a record without its seed is replayed.
     seed_known: bool = True
 
     _seed: int = 0
@@ -132,8 +132,8 @@ class Resources:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))  # in order of definition
-        found = (getattr(getattr(cls, name), "__ludus_tool__", None) for name in names)
-        cls.toolbox = {entry.name: entry for entry in found if entry is not None}
+        marks = (getattr(getattr(cls, name), "__ludus_tool__", None) for name in names)
+        cls.toolbox = {entry.name: entry for entry in marks if entry is not None}
         for entry in (getattr(member, "__ludus_tool__", None) for member in vars(cls).values()):
             if entry is not None and entry.function is not cls.toolbox[entry.name].function:
                 raise TypeError(f"{cls.__name__} has two tools called {entry.name}: use @tool(name=...)")
@@ -200,7 +200,7 @@ class Resources:
         return self.copied()
 
     def copied(self, *fresh: str) -> Self:
-        """A new instance with a deep copy of every attribute, except those named in `fresh`, which stay as made.
+        """A new instance with a deep copy of every attribute, except those named in `fresh`: `__init__` sets them.
 
         `config`, `shared` and the objects in `shared` are not copied, even if other attributes refer to them.
         """
@@ -224,7 +224,7 @@ class Resources:
     ) -> T:
         """Run heavy or risky work in a warm child process, which is killed after `timeout` seconds.
 
-        same = await self.in_process(compare_expressions, expected, given, timeout=10.0)
+        same = await self.in_process(compare_expressions, expected, answer, timeout=10.0)
         """
         return await in_process(function, *args, timeout=timeout, cpu_seconds=cpu_seconds)
 

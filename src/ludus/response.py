@@ -1,8 +1,7 @@
 """Trajectories: items of the OpenAI Responses API, as plain JSON objects.
 
 An item is the dictionary that the provider sent, unknown fields included. `Response` is a thin view with properties for
-agents and verifiers. `Items` is a list that encodes each of its items once, however many requests and records contain
-the item.
+agents and verifiers. `Items` is a list that encodes each item once, for all requests and records with it.
 """
 
 from __future__ import annotations
@@ -91,12 +90,12 @@ def reasoning(text: str, *, id: str = "rs_0") -> Item:
 
 
 class Items(list[Item]):
-    """A list of items, each of which is encoded once. Append to it; do not change an item already in it."""
+    """A list that encodes each item once. Append to it; do not change an item already in it."""
 
     __slots__ = ("_encoded",)
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
-        self += items  # half the price of `super().__init__`
+        self += items
         self._encoded: list[Fragment] = []
 
     def encoded(self) -> list[Fragment]:
@@ -248,8 +247,10 @@ class Response:
 
     @property
     def aborted(self) -> str | None:
-        """Why this is no answer that can be judged, or None: it failed, is not finished, or was cut off by anything but
-        a token limit or a content filter (`abort`)."""
+        """Why this answer cannot be judged; None if it can. It failed, is not finished, or was cut off (`abort`).
+
+        A token limit and a content filter do not count: such an answer is judged.
+        """
         data = self.data
         if data.get("status") == "completed" and data.get("incomplete_details") is None:  # the usual answer
             return None
@@ -261,8 +262,8 @@ class Response:
     def unusable(self, calls: list[dict[str, Any]]) -> str | None:
         """Why the trajectory should not be trained on, whatever its reward; None if it can be.
 
-        `calls` are the records of its model calls. A content filter, or an answer without content, is the provider's
-        doing and not the model's.
+        `calls` are the records of its model calls. A content filter and an answer without content are the provider's
+        fault, not the model's.
         """
         reason = self.incomplete_reason
         if reason == "content_filter":
@@ -277,7 +278,7 @@ class Response:
 
 
 def prompt_too_long(message: str) -> dict[str, str]:
-    """The `incomplete_details` of the empty answer to a prompt beyond the model's context. The message says so."""
+    """The `incomplete_details` of an empty answer to a prompt beyond the model's context, with the server's message."""
     return {"reason": "max_output_tokens", "prompt_too_long": message}
 
 
@@ -320,9 +321,9 @@ def _is_text(part: Any) -> bool:
 
 def complete_usage(usage: dict[str, Any]) -> dict[str, Any]:
     """The usage with every count that clients of the Responses API require. Unknown counts are 0."""
-    given, written = usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
+    read, written = usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-    return {"input_tokens": given, "output_tokens": written, "total_tokens": given + written, **details, **usage}
+    return {"input_tokens": read, "output_tokens": written, "total_tokens": read + written, **details, **usage}
 
 
 def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:

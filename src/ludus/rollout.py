@@ -37,7 +37,7 @@ class Job:
 
 
 def rollout_id(task_id: str, repeat: int) -> str:
-    """The name of a repeat of a task; the same for every attempt at it and after a resume."""
+    """The name of a repeat of a task: the same for every attempt and after a resume."""
     return f"{task_id}-{repeat}"
 
 
@@ -45,12 +45,12 @@ def rollout_id(task_id: str, repeat: int) -> str:
 class Rollout:
     """One attempt: what was asked, everything that happened, and how it ended.
 
-    `reward` is None unless a verifier returned one. `error` is set for a failed rollout and only then. `calls` holds,
-    for each model call, how many items it wrote and, if known, which tokens it added. A call marked `given` was made
-    by the rollout from which this one branches. `response.tools` are the tools that the model was offered; a call that
-    was offered others lists them as its `tools`. `tool_errors` counts the exceptions of tools: `tool`, `exception`,
-    `where` and `count`. `step_times` says when each step began, if the run was traced. `steps`
-    holds stage, seconds since the start and seconds of each step; the record has them as `steps` of its `timings`.
+    `reward` is None unless a verifier returned one. `error` is set only for a failed rollout. `calls` holds, for each
+    model call, the number of its items and, if known, the tokens that it added. A call marked `given` belongs to the
+    parent rollout of a branch. `response.tools` are the tools that the model was offered; a call with other tools lists
+    them as its `tools`. `tool_errors` counts the exceptions of tools: `tool`, `exception`, `where` and `count`.
+    `step_times` says when each step began, if the run was traced. `steps` holds stage, seconds since the start and
+    seconds of each step; the record has them as `steps` of its `timings`.
     """
 
     job: Job
@@ -88,7 +88,7 @@ class Rollout:
         return self.verdict.reward if self.verdict is not None else None
 
     def judge(self, verdict: Verdict, mask: str | None = None) -> None:
-        """Complete this rollout. `mask` is a reason not to train on it that the verifier does not know."""
+        """Complete this rollout. `mask` is a reason not to train on it, in addition to the verifier's."""
         if mask is None and self.response is not None:
             mask = self.response.unusable(self.calls)
         if mask is not None:
@@ -136,7 +136,7 @@ class Rollout:
     def _calls_without_tokens(self) -> str:
         """The numbers of the calls whose token ids are missing; at most five.
 
-        A call that wrote no item, because the context was full, needs none, unless all calls are such calls.
+        A call without items (the context was full) needs none, unless no call has items.
         """
         calls = [(str(number), call) for number, call in enumerate(self.calls, start=1) if not call.get("given")]
         missing = [number for number, call in calls if "prefix" not in call and call["items"]]
@@ -166,7 +166,7 @@ class Rollout:
         if self.step_times is not None:
             rest["step_times"] = self.step_times
         asked = {"responses_create_params": self._request()}
-        if error is not None:  # the prompt is enough: the dataset still holds the task
+        if error is not None:  # the prompt is enough: the dataset holds the task
             return record_row(head, job.environment, asked, error, rest)
         return record_row(head, job.environment, {**asked, **job.row} if verdict is not None else {}, verdict, rest)
 

@@ -33,8 +33,8 @@ class Task(BaseModel):
     @property
     def input(self) -> list[dict[str, Any]]:
         """The prompt, as items."""
-        given = self.responses_create_params["input"]
-        return [{"role": "user", "content": given}] if isinstance(given, str) else given
+        prompt = self.responses_create_params["input"]
+        return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
 
     @property
     def tools(self) -> list[dict[str, Any]] | None:
@@ -44,8 +44,8 @@ class Task(BaseModel):
     @field_validator("responses_create_params")
     @classmethod
     def _check_request(cls, params: dict[str, Any]) -> dict[str, Any]:
-        given, tools = params.get("input"), params.get("tools")
-        if not isinstance(given, str) and not _are_objects(given):
+        prompt, tools = params.get("input"), params.get("tools")
+        if not isinstance(prompt, str) and not _are_objects(prompt):
             raise ValueError("input must be a string or a list of items")
         if tools is not None and not _are_objects(tools):
             raise ValueError("tools must be a list of objects")
@@ -72,9 +72,4 @@ def derive_seed(run_seed: int, task_id: str, repeat: int) -> int:
 
 
 def _are_objects(value: Any) -> bool:
-    if not isinstance(value, list):
-        return False
-    for item in value:  # noqa: SIM110 (a generator is slower for lists this short)
-        if not isinstance(item, dict):
-            return False
-    return True
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)

@@ -79,7 +79,8 @@ async def judge(
 
     verdict = await judge("mcqa", row, r"\\boxed{B}", grading_mode="lenient_boxed")
 
-    What all sessions share is opened for this call, unless you pass what `environment.share()` gave (see `judging`).
+    The sessions' shared object is opened for this call, unless you pass the one of `environment.share()` (see
+    `judging`).
     """
     parsed = _response(response)
     return await _judge(configured(which, settings), row, parsed, answered_calls(parsed), prepare, shared=shared)
@@ -107,10 +108,10 @@ async def judge_group(
 
 
 async def replay(which: Which, line: Line, *, compat: bool = False, prepare: PrepareFor | None = None) -> Any:
-    """Play a recorded line and return a `Verdict`, a list of them if the line has `responses`, the texts of its tool
+    """Play a recorded line. Returns a `Verdict`, a list of verdicts if the line has `responses`, the texts of its tool
     outputs if its `kind` is `tool`, or a `Failure`.
 
-    A response's calls that have an output run on the session before the verdict.
+    The answered calls of a response run on the session before the verdict.
     """
     environment = configured(which, {**(line.get("config") or {}), "compat": compat})
     ready = (lambda session: prepare(session, line)) if prepare is not None else None
@@ -131,12 +132,12 @@ async def disagreements(which: Which, *, compat: bool = False, prepare: PrepareF
     With `compat` every line must match. Without it, lines of class `hole` only have to end without a crash.
     """
     name = Environment.load(which).name
-    found = []
+    differences = []
     for number, line in enumerate(golden(name), start=1):
         result = await replay(which, line, compat=compat, prepare=prepare)
         if problem := disagreement(line, result, free=line["class"] == "hole" and not compat):
-            found.append(f"{name}:{number} ({line['class']}, {line.get('note')}): {problem}")
-    return found
+            differences.append(f"{name}:{number} ({line['class']}, {line.get('note')}): {problem}")
+    return differences
 
 
 def disagreement(line: Line, result: Any, *, free: bool = False) -> str | None:
@@ -165,10 +166,10 @@ def disagreement(line: Line, result: Any, *, free: bool = False) -> str | None:
     return None
 
 
-def _group_disagreement(line: Line, found: list[Verdict]) -> str | None:
-    """Compare with `isclose`: rewards are means, and another order of addition changes the last digit."""
-    wanted = [0.0] * len(found) if line.get("reference_error") else line["reference_rewards"]
-    rewards = [verdict.reward for verdict in found]
+def _group_disagreement(line: Line, verdicts: list[Verdict]) -> str | None:
+    """Compare with `isclose`: rewards are means, and the order of addition changes the last digit."""
+    wanted = [0.0] * len(verdicts) if line.get("reference_error") else line["reference_rewards"]
+    rewards = [verdict.reward for verdict in verdicts]
     agrees = len(wanted) == len(rewards) and all(map(math.isclose, rewards, wanted))
     return None if agrees else f"rewards {rewards}, reference {wanted}"
 
@@ -246,7 +247,7 @@ async def _session(
     judged: bool = True,
     shared: Any = None,
 ) -> AsyncIterator[tuple[Task, Resources]]:
-    """An open session. If nothing is `judged`, its tools answer also for a row that no answer could satisfy."""
+    """An open session. Unless it is `judged`, its tools also answer for a bad row."""
     async with _prepared(environment, row, prepare, shared) as (task, session):
         try:
             if open:
@@ -277,8 +278,8 @@ async def _prepared(
         yield task, session
 
 
-def _response(given: Response | str) -> Response:
-    return Response.of(message(given)) if isinstance(given, str) else given
+def _response(answer: Response | str) -> Response:
+    return Response.of(message(answer)) if isinstance(answer, str) else answer
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -296,6 +297,6 @@ def needs_sandbox(provider: str = "bubblewrap") -> pytest.MarkDecorator:
     """A mark that skips a test where a sandbox provider does not work, with the reason: `@needs_sandbox()`."""
     import pytest
 
-    found = find(provider)
-    install = f" ({found.install})" if found.install else ""
-    return pytest.mark.skipif(found.problem is not None, reason=f"{provider}: {found.problem}{install}")
+    choice = find(provider)
+    install = f" ({choice.install})" if choice.install else ""
+    return pytest.mark.skipif(choice.problem is not None, reason=f"{provider}: {choice.problem}{install}")

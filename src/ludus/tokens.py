@@ -103,7 +103,7 @@ class TokenLog:
         return record
 
     def restore(self, calls: Iterable[dict[str, Any]]) -> None:
-        """Go on after calls that were stored: what `add` returned for each, or less for a call without ids."""
+        """Continue after stored calls: the results of `add`, or less for a call without ids."""
         for call in calls:
             if "prefix" in call:
                 prompt = self._previous[: call["prefix"]] + id_array(call["prompt_ids"])
@@ -139,7 +139,7 @@ def id_array(ids: list[int] | array[int]) -> array[int]:
 
 
 def _common_prefix(before: array[int], after: array[int]) -> int:
-    """How many ids two calls share at their start."""
+    """The length of the common prefix of two calls' ids."""
     low, high = 0, min(len(before), len(after))
     if before[:high] == after[:high]:  # the usual case: the prompt continues the previous call
         return high

@@ -96,7 +96,7 @@ class Tool:
             values: dict[str, Any] = self._arguments.validator.validate_json(text, strict=True)
             return values
         except ValidationError as strict:
-            # Arguments that even the lenient check refuses are reported with its error, and not with the strict one.
+            # If the lenient check refuses the arguments too, its error is reported, not the strict one.
             coerced = self._arguments.validate_json(text, strict=False)
             if lenient or all(_is_whole_number(problem) for problem in strict.errors(include_url=False)):
                 return coerced

@@ -57,7 +57,7 @@ def test_the_error_for_an_unusable_task_or_config_class_names_file_line_and_clas
             "class Config:\n        x = 1",
             "9: Plays.Config is not a subclass of AgentConfig. Write class Config(ludus.A",
         ),
-        ("def __init__(self): ...", "7: Plays cannot be made with its config: too many positional arguments. Write "),
+        ("def __init__(self): ...", "7: Plays does not take its config: too many positional arguments. Write "),
         ("def __init__(self, config):\n        {}['x']", "10: KeyError: 'x'"),
     ],
 )

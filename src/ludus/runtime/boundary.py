@@ -5,12 +5,12 @@ Environments, agents, tools, models and verifiers are code that we did not write
 interrupts (Ctrl-C, a cancel of the running task) pass through unchanged. A step that swallows the cancel of its
 deadline is cancelled again, and counts as timed out whatever it returns.
 
-A timer per step would be a large part of what a short rollout costs. A `Deadline` arms one timer when a task starts,
-moves it only for a step that must end sooner, and looks again later when the timer fires too early. A step without such
-a deadline arms a timer of its own when it suspends for the first time; many steps never do.
+A timer per step would be a tenth of the cost of a short rollout (benchmarks/bench.py). A `Deadline` arms one timer
+when a task starts, moves it only for a step that must end sooner, and arms it again if it fires too early. A step
+without such a deadline arms its own timer when it first suspends; many steps never do.
 
-A step that queues behind other rollouts for something that all share, such as the process pool, must not time out
-because of them: `queueing()` stops the clocks of the running step and of its rollout.
+A step that queues for a shared resource, such as the process pool, must not time out because of other rollouts:
+`queueing()` stops the clocks of the running step and of its rollout.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ async def step(
 
         verdict = await step("verify", 120.0, resources.verify(task, response))
 
-    `name` is what a timeout calls the step. `deadline` is that of the running task; without one the step gets its own.
-    `began` is the time now, if the caller knows it. `steps` gets the stage, when the step began, and its seconds.
+    `name` is the step's name in a timeout message. `deadline` is that of the running task; without it the step gets its
+    own. `began` is the time now, if the caller knows it. `steps` gets the stage, the start of the step, and its
+    seconds.
     """
     own = deadline is None
     if began is None:
@@ -81,7 +82,7 @@ def failure_of(
 
     An interrupt is raised again: it belongs to the caller.
     """
-    late = deadline.leave(last)  # takes back the deadline's own cancels: only a caller's remain
+    late = deadline.leave(last)  # takes back the deadline's own cancels; a caller's cancel remains
     if is_interrupt(error):
         raise error
     return deadline.timeout(stage, seconds, name) if late else Failure.of(error, stage)
@@ -132,7 +133,7 @@ def _timed(deadline: Deadline, began: float, seconds: float, work: Awaitable[T])
 
 
 def _iterator(work: Awaitable[T]) -> Generator[Any, Any, T]:
-    """The iterator that `await` drives. Only that of a coroutine and of a future surely has `send` and `throw`."""
+    """The iterator that `await` drives. Only coroutines and futures are sure to have `send` and `throw`."""
     if not isinstance(work, CoroutineType | asyncio.Future):
         work = _awaiting(work)
     return work.__await__()
@@ -159,7 +160,7 @@ def _rest(inner: Generator[Any, Any, T], waits_for: Any) -> Generator[Any, Any, 
 
 @contextmanager
 def queueing() -> Iterator[None]:
-    """Stop the clocks of the running step while it waits for its turn. What it waits for must have a limit itself.
+    """Stop the clocks of the running step while it waits in a queue. The queue must have its own timeout.
 
     with queueing():
         await slots.acquire()
@@ -173,11 +174,11 @@ def queueing() -> Iterator[None]:
 
 
 def _pauses() -> list[tuple[Deadline, int]]:
-    found, deadline = [], _running.get()
+    paused, deadline = [], _running.get()
     while deadline is not None:
-        found.append((deadline, deadline.pause()))
+        paused.append((deadline, deadline.pause()))
         deadline = deadline.outer
-    return found
+    return paused
 
 
 async def finish(work: Awaitable[None]) -> None:
@@ -201,7 +202,7 @@ async def finish(work: Awaitable[None]) -> None:
 async def together(works: Sequence[Awaitable[T]]) -> list[T]:
     """Await several coroutines at once. If one fails, the others are cancelled and awaited: none outlives the call.
 
-    `asyncio.TaskGroup` would pass on only the first cancel of a deadline, and some tools need more than one.
+    `asyncio.TaskGroup` passes on only the first cancel of a deadline, and some tools swallow it.
     """
     tasks = [asyncio.ensure_future(work) for work in works]
     pending, raised = set(tasks), None
@@ -242,14 +243,14 @@ def attribute(error: BaseException, stage: Stage) -> Failure:
 
 
 def _raise(failure: Failure, error: BaseException) -> NoReturn:
-    """Raise a failure with its cause; one that is raised again keeps the cause that it has."""
+    """Raise a failure with its cause. A failure that is raised again keeps its cause."""
     raise failure from (failure.__cause__ if failure is error else error)
 
 
 def is_interrupt(error: BaseException) -> bool:
     """Whether an exception must pass through every boundary: Ctrl-C, or a cancel of the running task.
 
-    A CancelledError in a task that nothing cancelled came out of the awaited code, and is that code's failure.
+    If nothing cancelled the task, the awaited code itself raised CancelledError: that is a failure of the code.
     """
     if isinstance(error, asyncio.CancelledError):
         return is_cancelled()
@@ -292,12 +293,12 @@ class Deadline:
 
     def __init__(self, whole: float, shortest: float) -> None:
         self._whole, self._shortest = whole, min(whole, shortest)
-        self._expired = 0  # how often the step was cancelled
+        self._expired = 0  # cancels sent to the step
         self._armed = self._end = self._until = _NEVER
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._step = self._pauses = 0  # which step runs, and how many of its waits are under way
-        self._paused = 0.0  # since when
+        self._step = self._pauses = 0  # number of the running step, and its open pauses
+        self._paused = 0.0  # when the first open pause began
         self.outer: Deadline | None = None  #: the deadline of the step in which this one was started
 
     def start(self) -> None:
@@ -319,13 +320,13 @@ class Deadline:
         self._forget()
 
     def timeout(self, stage: Stage, seconds: float, name: str = "") -> Failure:
-        """The failure of a step that this deadline ended: because of its own limit, or of the whole job's."""
+        """The failure of a step that this deadline ended: its own limit expired, or that of the whole job."""
         if perf_counter() >= self._end:
             return Failure("timeout", f"the rollout timed out after {self._whole:g} s", stage=stage)
         return Failure("timeout", f"{name or stage} timed out after {seconds:g} s", stage=stage)
 
     def pause(self) -> int:
-        """Stop the clock, until `resume` is called with what this returns, or until the step ends."""
+        """Stop the clock until `resume` is called with the returned number, or until the step ends."""
         if not self._pauses:
             self._paused = perf_counter()
         self._pauses += 1
@@ -349,7 +350,7 @@ class Deadline:
         self._end += waited
 
     def enter(self, now: float, seconds: float) -> None:
-        """Begin a step that must end within `seconds`; when it does not, the task is cancelled."""
+        """Begin a step. The task is cancelled if the step does not end within `seconds`."""
         until = now + seconds
         if until < self._end:
             self._until = until
@@ -357,11 +358,11 @@ class Deadline:
                 self._arm(now, until)
 
     def leave(self, last: bool = False) -> bool:
-        """End the step, and take back the cancels that this deadline sent. True if there were any: the step was late.
+        """End the step and take back this deadline's cancels. True if there were any: the step was late.
 
-        `last` says that no step follows, so that no timer is left behind.
+        `last` means that no step follows: the timer is cancelled.
         """
-        if self._pauses:  # the step ended while a task of its own still waits
+        if self._pauses:  # the step ended while a task that it started still waits
             self._shift(perf_counter())
             self._pauses = 0
         self._step += 1
@@ -400,5 +401,5 @@ class Deadline:
         self._arm(now, now + _CANCEL_AGAIN)
 
 
-#: The deadline under which the running task, or the task that started it, works.
+#: The deadline of the running task, or of the task that started it.
 _running: ContextVar[Deadline | None] = ContextVar("running deadline", default=None)

@@ -1,4 +1,4 @@
-"""JSON encoding: fast for ordinary values, and never an exception for a value that a tool or a verifier returned."""
+"""JSON encoding: fast for ordinary values, and without exceptions for whatever a tool or a verifier returns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONG_INTEGER = b"x" + b"0" * 19
 
 
 def may_have_long_integer(line: bytes) -> bool:
-    """Whether 19 or more digits stand together, which may be an integer that orjson rounds. Much faster than `re`."""
+    """Whether a line has 19 or more digits in a row: orjson may round such an integer."""
     return _LONG_INTEGER in line.translate(_DIGIT_OR_DOT)
 
 

@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes: a file that is not what a command reads is called by its name."""
+"""The format of a file by its first bytes, so that an error can name a format that we do not read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
 PARQUET = b"PAR1"
 
-#: How many bytes tell one format from another.
+#: Bytes that are needed to tell the formats apart.
 HEAD = 4096
 
-#: How files that nobody here reads begin, what they are, and what to do.
+#: Formats that Ludus does not read: their first bytes, their names, and what to do.
 _FOREIGN = (
     (b"PK\x03\x04", "a ZIP archive", "Unpack it: unzip FILE"),
     (b"BZh", "bzip2", "Unpack it: bzip2 -dk FILE"),
@@ -31,7 +31,7 @@ _FOREIGN = (
     (b"\x80\x04", "a Python pickle", "Write it as JSON lines"),
     (b"\x80\x05", "a Python pickle", "Write it as JSON lines"),
 )
-#: A zstd frame that holds notes of a program and no data begins so, after a byte from 50 to 5F.
+#: The magic bytes of a skippable zstd frame, after a byte from 50 to 5F.
 _SKIPPABLE = b"\x2a\x4d\x18"
 _READ_ELSEWHERE = (
     (GZIP, "gzip", "Unpack it: gunzip -k FILE"),
@@ -41,7 +41,7 @@ _READ_ELSEWHERE = (
 
 
 def refuse_foreign(name: str, head: bytes) -> None:
-    """Refuse a file that begins with `head` if it is in a format that nothing here reads."""
+    """Refuse a file that begins with `head` if Ludus does not read its format."""
     for start, what, hint in _FOREIGN:
         if head.startswith(start):
             raise UserError(f"{name}: this is {what}", hint)
@@ -54,7 +54,7 @@ def refuse_foreign(name: str, head: bytes) -> None:
 
 
 def refuse_all_but_json_lines(name: object, file: IO[bytes]) -> None:
-    """Refuse a file of rollouts that does not hold JSON lines, and close it. Any other file stays at its beginning."""
+    """Refuse and close a file of rollouts without JSON lines. Other files stay at their beginning."""
     try:
         if isinstance(file, BufferedReader):
             _check_json_lines(str(name), file.peek(HEAD)[:HEAD])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class _GarbageCollection:
-    """Python's thresholds, which all runs of a process share: the first run raises them, the last restores them."""
+    """Python's thresholds are global: the first run of a process raises them, the last restores them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,8 +39,9 @@ _garbage_collection = _GarbageCollection()
 def fewer_garbage_collections() -> Iterator[None]:
     """Let Python look for reference cycles less often.
 
-    With thousands of rollouts in flight, hundreds of thousands of objects are alive. By default Python walks through
-    many of them after every few hundred allocations: at 8,192 in flight, half of the time. Rollouts make few cycles.
+    With thousands of rollouts in flight, hundreds of thousands of objects are alive. By default Python scans many of
+    them after every few hundred allocations: at 8,192 in flight, half of the time (benchmarks/bench.py). Rollouts make
+    few cycles.
     """
     _garbage_collection.begin()
     try:

@@ -1,7 +1,7 @@
-"""Importing code that an author wrote, by the name that `environment.yaml` or another settings file gives it.
+"""Imports an author's code by its name in `environment.yaml` or another settings file.
 
-If such code raises, its author must fix it. The author gets an `AuthorError` of one line with the file, the line number
-and the error; `--debug` shows the traceback.
+If that code raises, its author gets an `AuthorError` of one line with the file, the line number and the error;
+`--debug` shows the traceback.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
 from ludus.errors import AuthorError, UserError, did_you_mean, not_installed
+from ludus.runtime.processes_child import make_package
 
 BUILT_IN = Path(__file__).parents[1] / "environments"
 
-#: How the names of modules begin that were loaded from a file of an environment.
+#: The prefix of the names of modules that were loaded from an environment's file.
 LOADED_FILE = "ludus_environment_"
 
 
@@ -42,13 +43,13 @@ def load_object(reference: str, folder: Path | None, base: type | None = None) -
         except ModuleNotFoundError as error:
             hint = f"Correct the name, or write FILE.py:{name} for a file of the environment's folder"
             raise UserError(f"cannot import {module_name}: {error}", hint) from error
-    found = getattr(module, name, None)
-    if found is None:
+    value = getattr(module, name, None)
+    if value is None:
         names = [key for key, value in vars(module).items() if callable(value)]
         raise UserError(f"{module_name} has no {name}", did_you_mean(name, names))
-    if base is not None and not (isinstance(found, type) and issubclass(found, base)):
+    if base is not None and not (isinstance(value, type) and issubclass(value, base)):
         raise UserError(f"{reference} is not a subclass of {base.__name__}")
-    return found
+    return value
 
 
 def import_named(name: str) -> ModuleType:
@@ -62,10 +63,10 @@ def import_named(name: str) -> ModuleType:
 
 
 def load_file(path: Path, name: str | None = None) -> ModuleType:
-    """Import a file: of a built-in environment as part of `ludus`, any other as part of a package that is its folder.
+    """Import a file: as part of `ludus` for a built-in environment, else as part of a package made of its folder.
 
-    So files of a folder can import each other: `from .prices import total`. `name` is the name that a copy of the file
-    gets in another process.
+    So files of a folder can import each other: `from .prices import total`. `name` is the module's name in another
+    process.
     """
     path = path.resolve()
     if path.parent.parent == BUILT_IN:
@@ -74,7 +75,7 @@ def load_file(path: Path, name: str | None = None) -> ModuleType:
     name = name or f"{LOADED_FILE}{folder}.{path.stem}"
     if name in sys.modules:
         return sys.modules[name]
-    make_package(name.rpartition(".")[0], path.parent)
+    make_package(name.rpartition(".")[0], str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise UserError(f"there is no file {path}")
@@ -88,28 +89,21 @@ def load_file(path: Path, name: str | None = None) -> ModuleType:
     return module
 
 
-def make_package(name: str, folder: Path) -> None:
-    """Make a folder importable as a package, if it is not."""
-    if name and name not in sys.modules:
-        package = sys.modules[name] = ModuleType(name)
-        package.__path__ = [str(folder)]
-
-
 def declared_class(owner: type, name: str, usual: type[BaseModel], required: type[BaseModel] | None = None) -> Any:
     """The `Task` or `Config` class of `owner`, checked to be a pydantic model that can validate rows or settings.
 
     It must be a subclass of `required`, by default of `usual`. Errors recommend `usual`.
     """
-    found = getattr(owner, name)
-    if not (isinstance(found, type) and issubclass(found, required or usual)):
+    declared = getattr(owner, name)
+    if not (isinstance(declared, type) and issubclass(declared, required or usual)):
         hint, wanted = f"Write class {name}(ludus.{usual.__name__})", usual.__name__
-        raise UserError(f"{place_of(found, owner)}: {owner.__name__}.{name} is not a subclass of {wanted}", hint)
+        raise UserError(f"{place_of(declared, owner)}: {owner.__name__}.{name} is not a subclass of {wanted}", hint)
     try:
-        found.model_rebuild()  # does nothing unless pydantic could not resolve an annotation when it made the class
+        declared.model_rebuild()  # does nothing unless pydantic could not resolve an annotation when it made the class
     except (NameError, PydanticUserError) as error:
         what, hint = str(error).splitlines()[0].rstrip("."), "Import it" if isinstance(error, NameError) else ""
-        raise UserError(f"{place_of(found, owner)}: {owner.__name__}.{name}: {what}", hint) from error
-    return found
+        raise UserError(f"{place_of(declared, owner)}: {owner.__name__}.{name}: {what}", hint) from error
+    return declared
 
 
 def place_of(*things: Any) -> str:
@@ -118,13 +112,13 @@ def place_of(*things: Any) -> str:
         try:
             thing = inspect.unwrap(thing)
             return f"{inspect.getsourcefile(thing)}:{inspect.getsourcelines(thing)[1]}"
-        except (OSError, TypeError):  # made by a call, or typed into a prompt
+        except (OSError, TypeError):  # generated code, or typed into a prompt
             continue
     return str(getattr(things[-1], "__module__", ""))
 
 
 def author_error(error: BaseException, code: Callable[..., Any]) -> UserError:
-    """The UserError for a function or class whose code raised, with the deepest line of its file in the traceback."""
+    """The UserError for a function or class that raised, with the innermost line of its file in the traceback."""
     file = _file_of(code)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return _error_at(f"{file}:{lines[-1]}" if lines else place_of(code), error)
@@ -140,7 +134,7 @@ def describe(error: BaseException) -> str:
 
 
 def _import_error(error: BaseException, module: str) -> UserError:
-    """The UserError for a module whose code raised, with the deepest line of its file in the traceback."""
+    """The UserError for a module that raised, with the innermost line of its file in the traceback."""
     if isinstance(error, KeyboardInterrupt):
         raise error
     frames, place = traceback.extract_tb(error.__traceback__), module
@@ -159,9 +153,9 @@ def _error_at(place: str, error: BaseException) -> UserError:
 
 
 def _hint_beside(name: str, folder: Path) -> str:
-    """How to import a file or a folder that lies beside the file that wants it."""
-    found = name.isidentifier() and len(name) <= 80 and ((folder / f"{name}.py").is_file() or (folder / name).is_dir())
-    return f"For the one beside this file, write: from . import {name}" if found else ""
+    """How to import a file or folder from the importing file's own folder."""
+    beside = name.isidentifier() and len(name) <= 80 and ((folder / f"{name}.py").is_file() or (folder / name).is_dir())
+    return f"For the one beside this file, write: from . import {name}" if beside else ""
 
 
 def _file_of(code: Any) -> str | None:

@@ -1,8 +1,8 @@
 """API keys and tokens: from environment variables, or from an `env.yaml` in the working directory.
 
-Settings are recorded, so they hold the name of a key's variable and never the key. Texts that leave the process have
-every key masked that was looked up or came with a request. Texts for models and clients also have this machine's
-folders removed.
+Settings are recorded, so they hold the name of a key's variable and never the key. Texts that leave the process are
+masked: every key that was looked up or came with a request. Texts for models and clients also lose this machine's
+folders.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import yaml
 from ludus.errors import UserError, cannot_read
 
 ENV_FILE = "env.yaml"
-SHORTEST_KEY = 6  # a shorter value is not masked: it would be cut out of ordinary words
+SHORTEST_KEY = 6  # a shorter value is not masked: it would match inside ordinary words
 _MAX_REQUEST_KEYS = 1024
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -35,22 +35,22 @@ def look_up_key(name: str) -> str:
     """
     if not name:
         return ""
-    found = os.environ.get(name)
-    if found is None:
-        found = _file().get(name, "")
-    if not found and not _NAME.fullmatch(name):  # the message does not quote it: it may be the key itself
+    key = os.environ.get(name)
+    if key is None:
+        key = _file().get(name, "")
+    if not key and not _NAME.fullmatch(name):  # the message does not quote it: it may be the key itself
         raise UserError(
             "api_key_env (or token_env) is not the name of an environment variable",
             "Put the key into a variable, and set api_key_env (or token_env) to its name, such as OPENAI_API_KEY",
         )
-    found = found.strip()
-    if len(found) >= SHORTEST_KEY:
-        _looked_up.add(found)
-    return found
+    key = key.strip()
+    if len(key) >= SHORTEST_KEY:
+        _looked_up.add(key)
+    return key
 
 
 def header_value(value: str, what: str) -> str:
-    """The value, if it can be sent in a header. The error names it by `what` and does not quote it."""
+    """The value, if it can be sent in a header. The error says `what` it is and does not quote it."""
     if _CONTROL.search(value):
         raise UserError(f"{what} holds a line break or another control character", "Set it again, as one line")
     return value
@@ -67,9 +67,9 @@ def remember_key(key: str) -> None:
 
 def redacted(text: str, *secrets: str) -> str:
     """The text with each of the secrets replaced by `***`."""
-    for each in secrets:
-        if each:
-            text = text.replace(each, "***")
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "***")
     return text
 
 

@@ -5,9 +5,8 @@ work on text that a model wrote runs in a child process. A child is killed and r
 cancelled. A child that crashes fails only its own call. Children start on first use, import a function's module once,
 and end with the pool or with this process, even if this process is killed.
 
-Calls are served in the order in which they came, and each has its limits, so that a call waits at most for the limits
-of those before it. The wait counts against no limit of the step that makes the call: whether a rollout times out does
-not depend on what the others do.
+Calls are served in order, and each has its timeout, so the wait in the queue is bounded. That wait does not count
+against the timeout of the calling step: whether a rollout times out does not depend on other rollouts.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class ProcessPool:
     """Up to `workers` child processes. Each runs one call at a time; further calls queue.
 
     async with ProcessPool() as pool:
-        found = await pool.run(count_primes, 10_000, timeout=5.0)
+        primes = await pool.run(count_primes, 10_000, timeout=5.0)
 
     `workers` is by default the number of processors. A child that needs more than `memory` bytes gets a `MemoryError`
     on systems that enforce the limit.
@@ -188,7 +187,7 @@ class _Child:
         return answer
 
     def send(self, message: list[memoryview]) -> None:
-        """Send what the socket takes of a packed message now, and the rest when the socket is writable again."""
+        """Send a packed message: as much as the socket takes now, the rest when it is writable again."""
         self._unsent += message
         self._writable()
 
@@ -219,7 +218,7 @@ class _Child:
             self.loop.remove_writer(self.socket)
 
     def _readable(self) -> None:
-        """Read all that is there: mostly a whole reply."""
+        """Read until the socket is empty: usually a whole reply."""
         while True:
             try:
                 count = self.socket.recv_into(self._missing)
@@ -258,7 +257,7 @@ _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[ProcessPool, int]] = 
 
 @asynccontextmanager
 async def shared_pool() -> AsyncIterator[ProcessPool]:
-    """The one pool of this event loop: the first user makes the pool, the last user closes it."""
+    """The pool of this event loop: the first user opens it, the last user closes it."""
     loop = asyncio.get_running_loop()
     pool, users = _pools.get(loop) or (ProcessPool(), 0)
     _pools[loop] = (pool, users + 1)

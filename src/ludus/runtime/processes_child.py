@@ -1,8 +1,8 @@
 """The child process of `processes.py`: a program that runs functions for its parent, one at a time.
 
-It imports little, so that it starts in milliseconds, and never imports the parent's `__main__`. What a function prints
-is discarded. Two signals end the process, even inside C code that never returns to Python: SIGPROF when a call has
-used up its processor time, and SIGIO when the parent is gone. Both keep their default action, which is to terminate.
+It imports little, so that it starts in milliseconds, and never imports the parent's `__main__`. Prints of a function
+are discarded. Two signals end the process, even inside C code that never returns to Python: SIGPROF when a call has
+used up its processor time, and SIGIO when the parent is gone. Both keep their default action: terminate.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 
 Parts = list[bytearray]
 
-MOST_PARTS = 64  #: that one call of the kernel is given; it takes 1,024
+MOST_PARTS = 64  #: buffers per system call; the kernel's limit is 1,024
 
 
 def packed(message: Any) -> list[memoryview]:
     """A message as it is sent: the number of its parts, their lengths, and the parts.
 
-    The first part is a pickle. The bytes of a `pickle.PickleBuffer` in the message are a part of their own, which
-    nobody copies. Do not make one of a memoryview: if garbage collection frees both at once, Python 3.11 crashes.
+    The first part is a pickle. A `pickle.PickleBuffer` in the message becomes its own part and is never copied. Do not
+    wrap a memoryview in it: if garbage collection frees both at once, Python 3.11 crashes.
     """
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(message, 5, buffer_callback=buffers.append)
@@ -41,7 +41,7 @@ def packed(message: Any) -> list[memoryview]:
 
 
 def without(parts: list[memoryview], sent: int) -> list[memoryview]:
-    """What is left to send after so many bytes."""
+    """The parts that are left after `sent` bytes."""
     for index, part in enumerate(parts):
         if sent < len(part):
             return [part[sent:], *parts[index + 1 :]]
@@ -114,7 +114,7 @@ def load(module: str, file: str | None, name: str) -> Callable[..., Any]:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
             if file is None or not f"{module}.".startswith(f"{error.name}."):
-                raise  # the module exists; something that it imports does not
+                raise  # the module exists, but one of its imports does not
             make_package(module.rpartition(".")[0], os.path.dirname(file))
             spec = importlib.util.spec_from_file_location(module, file)
             if spec is None or spec.loader is None:
@@ -125,10 +125,10 @@ def load(module: str, file: str | None, name: str) -> Callable[..., Any]:
             except BaseException:
                 del sys.modules[module]
                 raise
-    found: Any = sys.modules[module]
+    function: Any = sys.modules[module]
     for part in name.split("."):
-        found = getattr(found, part)
-    return found  # type: ignore[no-any-return]
+        function = getattr(function, part)
+    return function  # type: ignore[no-any-return]
 
 
 def make_package(name: str, folder: str) -> None:
@@ -169,8 +169,8 @@ def failed(error: BaseException) -> list[memoryview]:
 def main() -> None:
     """Serve until the parent is gone. The first message holds `sys.path` and the memory limit.
 
-    Others name a function and a limit of processor time. A function that is known is called, with the arguments that
-    the next message holds; an unknown one is imported.
+    Later messages name a function and a limit of processor time. A known function is called with the arguments in the
+    next message; an unknown one is imported.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     channel = Channel()

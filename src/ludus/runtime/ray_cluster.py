@@ -1,9 +1,9 @@
-"""A connection to a Ray cluster: one that runs already, or one of this machine that ends with the connection.
+"""A connection to a Ray cluster: a running one, or a local one that ends with the connection.
 
-Ray is an optional part (`ray`). Starting a cluster on a busy machine fails in ways that have nothing to do with the
-user: an agent that registers too late, a port that another cluster took, a folder that another user owns. So a local
-cluster gets a temp folder and free ports of its own and a longer timeout for its agents, a failed start is tried again,
-and the error that remains names the reason that Ray's own log gives.
+Ray is an optional part (`ray`). On a busy machine a local cluster may fail to start through no fault of the user: an
+agent registers too late, another cluster took a port, another user owns a folder. So a local cluster gets its own temp
+folder, free ports and a longer timeout for its agents. A failed start is tried again, and the final error quotes the
+reason from Ray's log.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from typing import Any
 
 from ludus.errors import UserError, missing_extra
 
-#: The address that stands for a cluster on this machine, started for the run and ended with it.
+#: The address of a cluster on this machine that starts and ends with the run.
 LOCAL = "local"
 
-#: How often a local cluster is started before the error is final.
+#: Attempts to start a local cluster before the error is final.
 START_ATTEMPTS = 3
 
-#: Seconds that the address of a cluster has to accept a connection.
+#: Timeout for a connection to a cluster's address.
 CONNECT_SECONDS = 20.0
 
 _HINT = "Start one with: ray start --head. Or write --ray local"
 
-#: Seconds between two messages about a connection that is not there yet.
+#: Seconds between two messages while connecting.
 SAY_EVERY = 10.0
 
-#: Ray's settings for a local cluster, as environment variables. The agents of a node may register this late.
+#: Ray's settings for a local cluster, as environment variables. A busy machine needs the longer agent timeout.
 START_SETTINGS = {
     "RAY_agent_register_timeout_ms": "180000",
     "RAY_enable_metrics_collection": "0",
@@ -52,10 +52,10 @@ START_SETTINGS = {
 #: Bytes of shared memory for objects: we send small messages.
 OBJECT_STORE_BYTES = 200 << 20
 
-#: Ray's log files that tell why a node did not start, and how their lines look that do.
+#: Ray's log files that may say why a node did not start, and a pattern for such lines.
 _LOGS = ("raylet.err", "raylet.out", "gcs_server.err", "gcs_server.out", "dashboard_agent.log", "runtime_env_agent.log")
 _TELLING = re.compile(r"\b[CEF]\b \d|check fail|error|fatal|failed|timed out|no space|denied", re.IGNORECASE)
-_COUNTERS = re.compile(r"\[state-dump\]")  # such a line names failures to count them
+_COUNTERS = re.compile(r"\[state-dump\]")  # these lines only count failures
 
 Say = Callable[[str], None]
 
@@ -84,11 +84,10 @@ async def connected(
     cpus: float = 0,
     resources: dict[str, float] | None = None,
 ) -> AsyncIterator[Any]:
-    """The package `ray`, connected to a cluster. `runtime` is the runtime environment of all that is started there.
-    `say` is told what the connection waits for.
+    """The package `ray`, connected to a cluster. `runtime` is the runtime environment there; `say` gets progress.
 
-    A local cluster counts at least `cpus` and `resources`; its GPUs are those that are there. If this process is
-    connected already, that connection is used with its own runtime environment, and left open.
+    A local cluster has at least `cpus` and `resources`, and the GPUs of this machine. If this process is already
+    connected, that connection is used with its own runtime environment, and left open.
     """
     ray = import_ray()
     if ray.is_initialized():
@@ -108,7 +107,7 @@ async def connected(
 
 
 def _restore_signal_handlers() -> None:
-    """Set Python's handlers again: Ray's C++ code puts one in their place that prints a stack and ends the process."""
+    """Set Python's handlers again: Ray's C++ code replaced them by one that prints a stack and ends the process."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             if (handler := signal.getsignal(number)) is not None:
@@ -147,14 +146,14 @@ async def _until_connected(
 
 async def _check_listening(address: str) -> None:
     """Raise an error if nothing listens at `HOST:PORT` or `ray://HOST:PORT`. `auto` is left to Ray."""
-    found = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:([0-9]{1,5})/?", address)
-    if found is None:
+    match = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:([0-9]{1,5})/?", address)
+    if match is None:
         if address == "auto":
             return
         raise UserError(f"--ray {address:.80} is neither local, auto, HOST:PORT nor ray://HOST:PORT", _HINT)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, writer = await asyncio.open_connection(found[1], int(found[2]))
+            _, writer = await asyncio.open_connection(match[1], int(match[2]))
             writer.close()
     except (OSError, OverflowError, TimeoutError) as error:
         reason = _first_line(error) if str(error) else f"no answer within {CONNECT_SECONDS:g} s"
@@ -178,7 +177,7 @@ def _init(ray: Any, runtime: dict[str, Any], **options: Any) -> None:
 
 
 async def _call(thread: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
-    """Run a function on the thread. A cancel waits for its end: half a cluster could not be stopped."""
+    """Run a function on the thread. A cancel waits for its end: a half-started cluster could not be stopped."""
     running = asyncio.get_running_loop().run_in_executor(thread, function)
     try:
         return await asyncio.shield(running)
@@ -203,7 +202,7 @@ async def _with_messages(work: Any, doing: str, say: Say) -> Any:
 
 
 def start_reason(folder: Path) -> str:
-    """Why a node did not start, in the words of Ray's log files in its temp folder; empty if they do not tell."""
+    """Why a node did not start, quoted from Ray's logs in its temp folder; empty if they do not say."""
     for name in _LOGS:
         for path in sorted(folder.glob(f"session_2*/logs/{name}")):
             with contextlib.suppress(OSError):

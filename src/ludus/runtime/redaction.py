@@ -1,4 +1,4 @@
-"""Settings as JSON values without keys, the same in every process: part of a run's identity and of a receipt."""
+"""Settings as JSON values without keys, identical in every process: part of a run's identity and of a receipt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ludus.runtime.urls import shown_url
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-#: What a value becomes that may be a key.
+#: Replaces a value that may be a key.
 HIDDEN = "***"
 
 _URL = re.compile(r"([a-z_]+:)?https?://\S+", re.IGNORECASE)
@@ -29,7 +29,7 @@ def redacted_settings(settings: BaseModel) -> dict[str, Any]:
 
 
 def _with_sorted_sets(value: Any, dumped: Any) -> Any:
-    """`dumped`, the JSON form of `value`, with each list sorted that was a set in `value`."""
+    """`dumped`, the JSON form of `value`, with former sets sorted."""
     if isinstance(dumped, dict):
         if not isinstance(value, dict):  # a model or a dataclass; a set in a field with an alias stays unsorted
             value = {name: getattr(value, name, None) for name in dumped}

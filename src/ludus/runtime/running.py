@@ -1,4 +1,4 @@
-"""What a run changes in its process: an event loop, a higher limit on open files."""
+"""How a run sets up its process: an event loop, and a higher limit on open files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ludus.errors import UserError
 
 T = TypeVar("T")
 
-#: Open files that are left for everything but connections.
+#: Open files reserved for everything but connections.
 FILES_IN_RESERVE = 128
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine like `asyncio.run`, on uvloop if it is installed: reading and writing sockets costs half."""
+    """Run a coroutine like `asyncio.run`, on uvloop if it is installed (benchmarks/bench.py)."""
     try:
         import uvloop
     except ImportError:  # Windows
@@ -68,10 +68,10 @@ def _run_on_thread(work: Coroutine[Any, Any, T]) -> T:
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit on open files to the hard limit. Returns the limit; that of child processes is the same."""
+    """Raise the soft limit on open files to the hard limit. Returns the new limit; child processes inherit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # macOS has no hard limit, and refuses to set none
+        with contextlib.suppress(ValueError, OSError):  # macOS refuses an unlimited soft limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 

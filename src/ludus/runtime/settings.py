@@ -18,26 +18,26 @@ from ludus.runtime.yaml_mistakes import yaml_mistake
 
 M = TypeVar("M", bound=BaseModel)
 
-#: The largest YAML file that is read, and the most values that its aliases may stand for.
+#: The largest YAML file, and the most values after its aliases are expanded.
 MAX_YAML, _MAX_NODES = 4 * 1024 * 1024, 100_000
 
 
 def checked(model: type[M], values: dict[str, Any], part: str) -> M:
     """Validate the values with the model. A mistake is a UserError of one line that names the key.
 
-    The key `retries.server` sets one field of the nested model `retries`, whose other fields keep their values.
+    The key `retries.server` sets one field of the nested model `retries`; its other fields keep their values.
     """
     values = _nested(model, values, part)
     try:
         return model.model_validate(values)
     except ValidationError as error:
         errors = error.errors()
-        # A misspelled setting is two errors if the right one is required: it is missing, and this one is unknown.
-        first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
+        # A misspelled required setting gives two errors, missing and unknown: report the unknown one.
+        first = next((problem for problem in errors if problem["type"] == "extra_forbidden"), errors[0])
         key = _key(first, values)
         if first["type"] == "extra_forbidden":
             raise _unknown(model, part, key) from error
-        same = [each for each in errors if _key(each, values) == key]
+        same = [problem for problem in errors if _key(problem, values) == key]
         raise UserError(describe_errors(f"{part}.{key}", same, masked(first.get("input")))) from error
     except UserError:
         raise
@@ -47,25 +47,25 @@ def checked(model: type[M], values: dict[str, Any], part: str) -> M:
 
 def _nested(model: type[BaseModel], values: dict[str, Any], part: str) -> dict[str, Any]:
     """The values with each key `field.name` moved into the nested model `field`. Other keys are left to the check."""
-    found = {key: value for key, value in values.items() if _inner(model, key) is None}
+    nested = {key: value for key, value in values.items() if _inner(model, key) is None}
     for key, value in values.items():
         inner = _inner(model, key)
         if inner is None:
             continue
         field, _, name = key.partition(".")
-        before = found.get(field, model.model_fields[field].get_default(call_default_factory=True))
+        before = nested.get(field, model.model_fields[field].get_default(call_default_factory=True))
         if isinstance(before, BaseModel):
             before = before.model_dump()
         if before is PydanticUndefined:
             before = None
         if not isinstance(before, (dict, NoneType)):
             raise UserError(f"{part}.{field} and {part}.{key} are both set", "Leave one of them out")
-        found[field] = _nested(inner, {**(before or {}), name: value}, f"{part}.{field}")
-    return found
+        nested[field] = _nested(inner, {**(before or {}), name: value}, f"{part}.{field}")
+    return nested
 
 
 def _inner(model: type[BaseModel], key: str) -> type[BaseModel] | None:
-    """The nested model that a key such as `retries.server` sets a field of."""
+    """The nested model of a key such as `retries.server`."""
     field, dot, _ = key.partition(".") if isinstance(key, str) else ("", "", "")
     declared = model.model_fields.get(field) if dot else None
     if declared is None or key in model.model_fields:
@@ -76,7 +76,7 @@ def _inner(model: type[BaseModel], key: str) -> type[BaseModel] | None:
 
 
 def _unknown(model: type[BaseModel], part: str, key: str) -> UserError:
-    """The error for a key that no setting has: named beside the settings of the nested model that it was meant for."""
+    """The error for an unknown key, with similar settings of the nested model that it was meant for."""
     while (inner := _inner(model, key)) is not None:
         field, _, key = key.partition(".")
         model, part = inner, f"{part}.{field}"
@@ -84,11 +84,11 @@ def _unknown(model: type[BaseModel], part: str, key: str) -> UserError:
 
 
 def _names(model: type[BaseModel], nested: bool) -> list[str]:
-    """The names of a model's settings, with those of its nested models if wanted."""
+    """The names of a model's settings; `nested` adds those of its nested models."""
     names = list(model.model_fields)
     for name in list(names) if nested else ():
         if (inner := _inner(model, f"{name}.")) is not None:
-            names += [f"{name}.{each}" for each in inner.model_fields]
+            names += [f"{name}.{inner_name}" for inner_name in inner.model_fields]
     return names
 
 
@@ -132,7 +132,7 @@ def read_yaml(path: Path, what: str = "") -> Any:
 
 
 def _refuse_many_aliases(name: str, root: yaml.Node | None) -> None:
-    """Refuse a file whose aliases (`*name`) lead back to themselves, or stand for more than `_MAX_NODES` values."""
+    """Refuse a file if an alias (`*name`) contains itself, or if the aliases expand to too many values."""
     sizes: dict[int, int | None] = {}  # None while the node is being counted
 
     def size(node: yaml.Node) -> int:
@@ -144,7 +144,7 @@ def _refuse_many_aliases(name: str, root: yaml.Node | None) -> None:
         sizes[id(node)] = None
         children = node.value if isinstance(node, yaml.CollectionNode) else []
         pairs = isinstance(node, yaml.MappingNode)
-        total = 1 + sum(size(each[0]) + size(each[1]) if pairs else size(each) for each in children)
+        total = 1 + sum(size(child[0]) + size(child[1]) if pairs else size(child) for child in children)
         sizes[id(node)] = total
         return total
 
@@ -153,7 +153,7 @@ def _refuse_many_aliases(name: str, root: yaml.Node | None) -> None:
 
 
 def _key(error: ErrorDetails, values: Any) -> str:
-    """The key that an error is about: its location without the names of union branches, which are not in the values."""
+    """The key of an error: its location without the names of union branches."""
     steps = []
     for step in error["loc"]:
         try:

@@ -1,7 +1,7 @@
-"""Checks of an author's class before it runs: its methods exist, are spelled as we call them, and take what we pass.
+"""Checks of an author's class before it runs: its methods exist, have the right names, and take our arguments.
 
-The base class is the specification: a method that overrides one of its methods must take the same arguments. Without
-this check Python reports a wrong method when it is called, which is after the model was paid.
+The base class is the specification: an overriding method must take the same arguments. Without this check, Python would
+report a wrong method only when it is called, after the model was paid.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def def_or_async(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Awaitable[T] | T]:
-    """Marks a method that a subclass may write as `async def`, or as `def`, which then runs on a thread.
+    """Marks a method that a subclass may write as `async def` or as `def`; a `def` runs on a thread.
 
-    Type checkers accept both. A method without this mark must be what it is in its base class.
+    Type checkers accept both. Without this mark a method must be like that of its base class.
     """
     method.__ludus_def_or_async__ = True  # type: ignore[attr-defined]
     return method
@@ -37,7 +37,7 @@ def or_async(method: F) -> F:
 
 
 def check_methods(kind: type, base: type, required: Collection[str]) -> None:
-    """Refuse a class that lacks a `required` method, or whose methods cannot be called as those of `base` are."""
+    """Refuse a class that lacks a `required` method, or that overrides a method of `base` with other arguments."""
     own = own_methods(kind, base)
     for name in required:
         if getattr(kind, name) is getattr(base, name):
@@ -66,7 +66,7 @@ def used_names(kind: type, base: type) -> set[str]:
 
 def _missing(kind: type, base: type, name: str, own: dict[str, FunctionType]) -> UserError:
     similar = difflib.get_close_matches(name, own, n=1, cutoff=0.7)
-    place = place_of(*(own[each] for each in similar), kind)
+    place = place_of(*(own[other] for other in similar), kind)
     hint = f"Rename {similar[0]} to {name}" if similar else f"Write {_expected(base, name)}"
     return UserError(f"{place}: {kind.__name__} has no method {name}", hint)
 
@@ -98,7 +98,7 @@ def _check_arguments(kind: type, base: type, name: str) -> None:
         signature = inspect.signature(getattr(kind, name))
     except (TypeError, ValueError):  # a builtin does not say what it takes
         return
-    passed = [each.name for each in _passed(base, name)]
+    passed = [parameter.name for parameter in _passed(base, name)]
     first = ["self"] if isinstance(inspect.getattr_static(kind, name), FunctionType) else []
     takes = list(signature.parameters)[len(first) :]
     try:
@@ -107,7 +107,7 @@ def _check_arguments(kind: type, base: type, name: str) -> None:
     except TypeError:
         swapped = True
     if swapped:
-        plain = [each.replace(annotation=each.empty) for each in _parameters(kind, name)]
+        plain = [parameter.replace(annotation=parameter.empty) for parameter in _parameters(kind, name)]
         problem = f"{inspect.Signature(plain)} is called with ({', '.join(passed)})"
         raise _wrong(kind, name, problem, f"Write {_expected(base, name)}")
 
@@ -121,7 +121,7 @@ def _expected(base: type, name: str) -> str:
     """The line that defines a method of `base`, without types: `async def verify(self, task, response)`."""
     original = getattr(base, name)
     first = "cls" if isinstance(inspect.getattr_static(base, name), classmethod) else "self"
-    names = ", ".join([first, *(each.name for each in _passed(base, name))])
+    names = ", ".join([first, *(parameter.name for parameter in _passed(base, name))])
     return f"{'async def' if is_async(original) or _is_context(original) else 'def'} {name}({names})"
 
 
@@ -132,14 +132,18 @@ def _is_context(method: Any) -> bool:
 
 def _parameters(kind: type, name: str) -> list[inspect.Parameter]:
     """The parameters of a method as its author wrote them, `self` or `cls` included."""
-    found = inspect.getattr_static(kind, name)
-    return list(inspect.signature(getattr(found, "__func__", found)).parameters.values())
+    method = inspect.getattr_static(kind, name)
+    return list(inspect.signature(getattr(method, "__func__", method)).parameters.values())
 
 
 def _passed(base: type, name: str) -> list[inspect.Parameter]:
     """The parameters of a method of `base` that every caller passes, without `self` or `cls`."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [each for each in _parameters(base, name)[1:] if each.kind in positional and each.default is each.empty]
+    return [
+        parameter
+        for parameter in _parameters(base, name)[1:]
+        if parameter.kind in positional and parameter.default is parameter.empty
+    ]
 
 
 def _methods(kind: type, base: type) -> Iterator[tuple[str, FunctionType]]:

@@ -1,8 +1,8 @@
 """Plain functions on daemon threads, off the event loop.
 
-asyncio's default pool has few threads and joins them at exit, so a tool that sleeps delays other tools, and a tool
-that hangs keeps the process alive. Here a call that finds no idle thread gets a new daemon thread: a hung call costs
-one thread, and delays neither other calls nor the end of the process.
+asyncio's default pool has few threads and joins them at exit, so a slow tool delays other tools, and a hung tool keeps
+the process alive. Here a call without an idle thread gets a new daemon thread: a hung call costs one thread, and delays
+neither other calls nor the end of the process.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def awaited(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitabl
         return in_thread(function, *args, **kwargs)
     try:
         return function(*args, **kwargs)  # type: ignore[no-any-return]
-    except TypeError as error:  # the function does not take these arguments: raised where its result is awaited
+    except TypeError as error:  # wrong arguments: raise where the result is awaited
         return _raising(error)
 
 
@@ -62,19 +62,16 @@ async def _raising(error: Exception) -> Any:
 
 
 def start_call(function: Callable[..., Any], *args: Any) -> tuple[Awaitable[Any], asyncio.Future[Any] | None]:
-    """Like `awaited`, and for a plain `def` also the future of its thread, which a cancel does not stop."""
+    """Like `awaited`. For a plain `def` also returns the future of its thread: a cancel does not stop a thread."""
     if is_async(function):
         return awaited(function, *args), None
     running = asyncio.ensure_future(in_thread(function, *args))
-    running.add_done_callback(_forget)  # after a cancel nobody waits for it
+    running.add_done_callback(_forget)  # after a cancel nothing awaits it
     return asyncio.shield(running), running
 
 
 async def call_after(running: asyncio.Future[Any] | None, seconds: float, function: Callable[[], Any]) -> None:
-    """Call a function when a thread has ended, or after `seconds` if the thread takes longer.
-
-    In the second case the function is called a second time when the thread ends: a late call.
-    """
+    """Call a function when a thread has ended, or after `seconds`, and then again when the thread ends: a late call."""
     if running is not None and not running.done():
         await asyncio.wait([running], timeout=seconds)
         if not running.done():
@@ -89,7 +86,7 @@ async def late_calls(seconds: float) -> None:
 
 
 def _call_late(function: Callable[[], Any], thread: asyncio.Future[Any]) -> None:
-    if thread.cancelled():  # because the loop is closing, while the thread still runs
+    if thread.cancelled():  # the loop is closing while the thread still runs
         return
     call = asyncio.ensure_future(awaited(function))
     _late_calls.add(call)
@@ -103,7 +100,7 @@ def _forget(call: asyncio.Future[Any]) -> None:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether a function is `async def`. The flag of its code answers at once for nearly every function."""
+    """Whether a function is `async def`. The flag of its code is the fast path."""
     try:
         if function.__code__.co_flags & inspect.CO_COROUTINE:
             return True

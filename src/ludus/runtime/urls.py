@@ -11,7 +11,7 @@ _USER = re.compile(r"(?<=://)[^/?#]*@")
 
 
 def checked_url(url: str, of: str = "a server", form: str = "http://HOST:PORT") -> SplitResult:
-    """The parts of an HTTP URL that names a host. Any other URL is a UserError that calls it the URL `of` something.
+    """The parts of an HTTP URL with a host. Any other URL is a UserError: `of` says what the URL is for.
 
     checked_url("http://127.0.0.1:8000/v1", "a model").hostname   # '127.0.0.1'
     """

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in plain words: `max_steps must be a whole number, not 'x'`."""
+"""Errors of pydantic in plain words: `max_steps must be a whole number, not 'x'`."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ _NOTHING = object()
 
 
 def describe_errors(name: str, errors: Iterable[ErrorDetails], value: Any = _NOTHING) -> str:
-    """One sentence about the errors of one field. `value` is what was given, if it may be shown.
+    """One sentence about the errors of one field. `value` is the bad value, if it may be shown.
 
-    The words of an author's own validator stay as they are.
+    The message of an author's own validator stays as it is.
     """
-    found = list(errors)
-    if found[0]["type"] == "missing":
+    problems = list(errors)
+    if problems[0]["type"] == "missing":
         return f"{name} is missing"
-    given = "" if value is _NOTHING else f", not {value!r:.80}"
-    wanted = list(dict.fromkeys(each for error in found if (each := _wanted(error)) is not None))
+    shown = "" if value is _NOTHING else f", not {value!r:.80}"
+    wanted = list(dict.fromkeys(kind for error in problems if (kind := _wanted(error)) is not None))
     if wanted:
-        return f"{name} must be {_either(wanted)}{given}"
-    text = re.sub(r"^(Value|Assertion) error, ", "", found[0]["msg"])
+        return f"{name} must be {_either(wanted)}{shown}"
+    text = re.sub(r"^(Value|Assertion) error, ", "", problems[0]["msg"])
     return f"{name}: {text}"
 
 
 def _either(wanted: list[str]) -> str:
-    """What a value may be: `'a', 'b' or 'c'`, also if the parts are such lists themselves."""
-    choices = [part for each in wanted for part in (re.split(", | or ", each) if each.startswith("'") else [each])]
+    """The allowed kinds of value in one phrase: `'a', 'b' or 'c'`."""
+    choices = [part for kind in wanted for part in (re.split(", | or ", kind) if kind.startswith("'") else [kind])]
     return " or ".join(part for part in (", ".join(choices[:-1]), choices[-1]) if part)
 
 
 def _wanted(error: ErrorDetails) -> str | None:
-    """What a value must be, or None if the error says something else."""
+    """What a value must be; None if the error is about something else."""
     kind, context = error["type"], error.get("ctx") or {}
     if kind in _LIMITS:
         key, words = _LIMITS[kind]
@@ -63,5 +63,5 @@ def _wanted(error: ErrorDetails) -> str | None:
     base = re.fullmatch(r"(\w+?)_(type|parsing|required|attributes_type|parsing_size)", kind)
     if base is not None and base[1] in _KINDS:
         return _KINDS[base[1]]
-    found = re.fullmatch(r"Input should be (.+)", error["msg"])
-    return found[1] if found is not None else None
+    match = re.fullmatch(r"Input should be (.+)", error["msg"])
+    return match[1] if match is not None else None

@@ -1,7 +1,6 @@
 """Mistakes in a YAML file in plain words: where they are, what is wrong, and what to write.
 
-The parser names tokens of its own (`<block end>`) and often the line after the mistake. The place here is the line
-to look at.
+The parser names internal tokens (`<block end>`) and often the line after the mistake. Here the line is the right one.
 """
 
 from __future__ import annotations
@@ -9,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-#: What the parser says, and what it means: the problem, and the remedy.
+#: The parser's message, the problem, and the remedy.
 _MEANINGS = [
     (r"found character '\\t'", "the line is indented with a tab", "Indent it with spaces"),
-    (r"found character '(.)'", "a value begins with {0}, which YAML keeps for itself", "Put the value in quotes"),
-    (r"undefined alias", "a value begins with *, which YAML keeps for itself", "Put the value in quotes"),
-    (r"constructor for the tag", "a value begins with !, which YAML keeps for itself", "Put the value in quotes"),
+    (r"found character '(.)'", "a value begins with {0}, a special character of YAML", "Put the value in quotes"),
+    (r"undefined alias", "a value begins with *, a special character of YAML", "Put the value in quotes"),
+    (r"constructor for the tag", "a value begins with !, a special character of YAML", "Put the value in quotes"),
     (r"unknown escape character '(.)'", r"\{0} means nothing in double quotes", "Use single quotes, or write \\\\"),
     (r"sequence entries", "a list begins on the line of its key", "Write each - on a line of its own"),
     (r"another document", "a second document begins here", "Remove the line ---"),
@@ -43,12 +42,12 @@ def yaml_mistake(error: Exception, text: str) -> tuple[str, str]:
         return _at(mark, "expected the indentation of the lines before"), "Indent all keys of one block alike"
     if "quoted scalar" in context and start is not None and "end of stream" in problem:
         return _at(start, "expected a second quote: the one here is never closed"), "Close the quote"
-    if (found := re.match(r"expected (',' or '.')", problem)) and start is not None:
-        wrong = f"expected {found[1]} after what began at line {start.line + 1}, column {start.column + 1}"
+    if (match := re.match(r"expected (',' or '.')", problem)) and start is not None:
+        wrong = f"expected {match[1]} after what began at line {start.line + 1}, column {start.column + 1}"
         return _at(mark, wrong), "Close the bracket, or put a comma between values"
     for pattern, meaning, hint in _MEANINGS:
-        if found := re.search(pattern, problem):
-            return _at(mark, meaning.format(*found.groups())), hint
+        if match := re.search(pattern, problem):
+            return _at(mark, meaning.format(*match.groups())), hint
     return _at(mark, ", ".join(filter(None, [context, problem]))), "Correct that line"
 
 

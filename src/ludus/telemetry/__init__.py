@@ -1,1 +1,1 @@
-"""What other people's tools see of a collection: spans, metrics and the charts of experiment trackers."""
+"""A collection in other tools: spans, metrics, and the charts of experiment trackers."""

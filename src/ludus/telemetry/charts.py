@@ -1,4 +1,4 @@
-"""One tracker of a collection, used on daemon threads: a tracker that never answers does not keep a run from ending."""
+"""One tracker of a collection, on daemon threads: a tracker that hangs does not keep a run from ending."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ludus.telemetry.writers import ChartWriter
 
 #: Seconds between two points of a chart.
 WRITE_EVERY = 10.0
-#: Seconds that a tracker has for the last values: after a run that completed, and after one that failed or was stopped.
+#: Timeouts for the last values: after a completed run, and after a failed or stopped one.
 CLOSE_WITHIN = 30.0
 STOP_WITHIN = 5.0
 
 
 class Chart:
-    """Writes the state of a run to one tracker. `say` gets what the tracker raises."""
+    """Writes the state of a run to one tracker. `say` gets the tracker's exceptions."""
 
     def __init__(self, name: str, writer: ChartWriter, say: Callable[[str, Exception], None]) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class Chart:
 
 
 def close_all(charts: list[Chart], last: RunState | None, *, completed: bool) -> list[Chart]:
-    """Close trackers at the same time. Returns those that did not answer in time: their threads are left behind."""
+    """Close trackers concurrently. Returns those that timed out: their threads are abandoned."""
     ends = time.monotonic() + close_limit(completed=completed)
     closing = [(chart, chart.start_closing(last, completed=completed)) for chart in charts]
     for _, thread in closing:

@@ -1,4 +1,4 @@
-"""The metrics of a collection for Prometheus, over HTTP while it runs. A scrape is the only work there is."""
+"""The metrics of a collection for Prometheus, over HTTP while it runs. Only a scrape costs anything."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _MetricsApp(App):
 
 
 def run_metrics(state: RunState) -> Iterator[Metric]:
-    """The metrics of a run. What has no value yet, such as the mean reward before the first rollout, is left out."""
+    """The metrics of a run. Metrics without a value, such as the mean reward before the first rollout, are left out."""
     totals, usage = state.totals, state.totals.usage
     by_outcome = [(count, {"outcome": outcome}) for outcome, count in totals.counts.items()]
     failures = [(count, _failure_labels(name)) for name, count in totals.failures.items()]

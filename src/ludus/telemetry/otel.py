@@ -1,6 +1,6 @@
-"""Sends the spans of rollouts through OpenTelemetry's SDK, set by the standard OTEL_* variables.
+"""Sends the spans of rollouts through OpenTelemetry's SDK, configured by the standard OTEL_* variables.
 
-The SDK exports in a thread of its own. A receiver that is down costs spans, never a rollout.
+The SDK exports in its own thread. If the receiver is down, spans are lost, never a rollout.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 #: The standard variable that allows texts of prompts and answers in spans.
 CAPTURE_TEXTS = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
-#: How many spans wait for the exporter if OTEL_BSP_MAX_QUEUE_SIZE is not set: a rollout ends with all of its spans at
-#: once, and the SDK's 2,048 are soon full.
+#: The export queue, unless OTEL_BSP_MAX_QUEUE_SIZE is set: a rollout queues all of its spans at once, and the SDK's
+#: default of 2,048 is soon full.
 QUEUE = 65_536
 
 _NANO = 1_000_000_000
@@ -45,7 +45,7 @@ class SpanSender:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError:
             raise missing_extra("opentelemetry-sdk", "otel") from None
-        # Without a handler, Python prints the SDK's warnings into the progress line.
+        # Without a handler, Python would print the SDK's warnings into the progress line.
         self._log = _FirstWarning()
         logging.getLogger("opentelemetry").addHandler(self._log)
         named = {"service.name": "ludus"} if not os.environ.get("OTEL_SERVICE_NAME") else {}
@@ -74,21 +74,23 @@ class SpanSender:
         why = f": {self._log.text}" if self._log.text else ""
         return f"{lost:,} of {self._sent:,} spans were not sent{why}. Check OTEL_EXPORTER_OTLP_ENDPOINT"
 
-    def _send(self, found: RolloutSpan, parent: Any) -> None:
+    def _send(self, rollout_span: RolloutSpan, parent: Any) -> None:
         context = self._trace.set_span_in_context(parent) if parent is not None else self._no_parent
-        kind = self._kind.CLIENT if found.is_client else self._kind.INTERNAL
-        span = self._tracer.start_span(found.name, context, kind, found.attributes, start_time=int(found.start * _NANO))
-        if found.error is not None:
-            span.set_attribute("error.type", found.error)
-            span.set_status(self._status(self._trace.StatusCode.ERROR, found.cause or found.error))
-        for child in found.children:
+        kind = self._kind.CLIENT if rollout_span.is_client else self._kind.INTERNAL
+        span = self._tracer.start_span(
+            rollout_span.name, context, kind, rollout_span.attributes, start_time=int(rollout_span.start * _NANO)
+        )
+        if rollout_span.error is not None:
+            span.set_attribute("error.type", rollout_span.error)
+            span.set_status(self._status(self._trace.StatusCode.ERROR, rollout_span.cause or rollout_span.error))
+        for child in rollout_span.children:
             self._send(child, span)
         self._sent += span.is_recording()
-        span.end(end_time=int(found.end * _NANO))
+        span.end(end_time=int(rollout_span.end * _NANO))
 
 
 class _CountingExporter:
-    """Counts what an exporter has exported. The SDK uses these three methods of an exporter."""
+    """Counts exported spans. The SDK calls only these three methods of an exporter."""
 
     def __init__(self, exporter: Any) -> None:
         self._exporter = exporter

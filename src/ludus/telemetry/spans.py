@@ -121,7 +121,7 @@ def _children(
 
 def _rollout_attributes(rollout: Rollout, options: SpanOptions) -> Attributes:
     job = rollout.job
-    found: Attributes = {
+    attributes: Attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": job.environment,
         "gen_ai.conversation.id": job.rollout_id,
@@ -135,17 +135,17 @@ def _rollout_attributes(rollout: Rollout, options: SpanOptions) -> Attributes:
         "ludus.turns": len(rollout.calls),
     }
     if rollout.reward is not None:
-        found["ludus.reward"] = rollout.reward
+        attributes["ludus.reward"] = rollout.reward
     if rollout.stop_reason is not None:
-        found["ludus.stop_reason"] = rollout.stop_reason
+        attributes["ludus.stop_reason"] = rollout.stop_reason
     for stage, seconds in rollout.timings.items():
-        found[f"ludus.seconds.{stage}"] = seconds
-    found |= _usage(rollout.usage)
+        attributes[f"ludus.seconds.{stage}"] = seconds
+    attributes |= _usage(rollout.usage)
     if options.with_texts:
-        asked, given = [*rollout.task.input], rollout.response.output if rollout.response is not None else []
-        found["gen_ai.input.messages"] = _json([_message(item) for item in asked])
-        found["gen_ai.output.messages"] = _json([_message(item) for item in given])
-    return found
+        asked, output = [*rollout.task.input], rollout.response.output if rollout.response is not None else []
+        attributes["gen_ai.input.messages"] = _json([_message(item) for item in asked])
+        attributes["gen_ai.output.messages"] = _json([_message(item) for item in output])
+    return attributes
 
 
 def _describe_model_call(span: RolloutSpan, step: dict[str, Any], options: SpanOptions) -> None:
@@ -173,17 +173,17 @@ class _ToolCalls:
 
     def attributes(self, name: str) -> Attributes:
         """The attributes of the next call of a tool."""
-        found: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
-        found["gen_ai.tool.type"] = "function"
+        attributes: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+        attributes["gen_ai.tool.type"] = "function"
         for position, call in enumerate(self._calls):
             if call.get("name") == name:
                 del self._calls[: position + 1]
-                found["gen_ai.tool.call.id"] = str(call.get("call_id"))
+                attributes["gen_ai.tool.call.id"] = str(call.get("call_id"))
                 if self._with_texts:
-                    found["gen_ai.tool.call.arguments"] = str(call.get("arguments"))
-                    found["gen_ai.tool.call.result"] = str(self._outputs.get(call.get("call_id"), ""))
+                    attributes["gen_ai.tool.call.arguments"] = str(call.get("arguments"))
+                    attributes["gen_ai.tool.call.result"] = str(self._outputs.get(call.get("call_id"), ""))
                 break
-        return found
+        return attributes
 
 
 def _usage(usage: dict[str, Any]) -> Attributes:
@@ -201,7 +201,7 @@ def _message(item: Item) -> dict[str, Any]:
         part = {"type": "tool_call_response", "id": item.get("call_id"), "response": item.get("output")}
         return {"role": "tool", "parts": [part]}
     content = item.get("content") or item.get("summary") or ""
-    texts = [content] if isinstance(content, str) else [each.get("text", "") for each in content]
+    texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
     part_kind = "reasoning" if kind == "reasoning" else "text"
     return {"role": role, "parts": [{"type": part_kind, "content": text} for text in texts]}
 

@@ -38,17 +38,17 @@ class RunState:
         """The values of a chart by name. The speed is since the state `before`, or since the start."""
         totals, usage = self.totals, self.totals.usage
         done, since = (before.finished, before.seconds) if before is not None else (0, 0.0)
-        found: dict[str, float] = {f"rollouts/{outcome}": count for outcome, count in totals.counts.items()}
+        values: dict[str, float] = {f"rollouts/{outcome}": count for outcome, count in totals.counts.items()}
         if self.seconds > since:
-            found["rollouts_per_second"] = (self.finished - done) / (self.seconds - since)
+            values["rollouts_per_second"] = (self.finished - done) / (self.seconds - since)
         if totals.mean_reward is not None:
-            found["reward/mean"] = totals.mean_reward
+            values["reward/mean"] = totals.mean_reward
         if totals.pass_rate is not None:
-            found["pass_rate"] = totals.pass_rate
+            values["pass_rate"] = totals.pass_rate
         for name in ("input_tokens", "output_tokens"):
             if isinstance(usage.get(name), int):
-                found[f"tokens/{name.removesuffix('_tokens')}"] = usage[name]
+                values[f"tokens/{name.removesuffix('_tokens')}"] = usage[name]
         for name, count in totals.failures.items():
             stage, _, kind = name.partition("/")
-            found[f"failures/{stage}/{_NOT_IN_NAMES.sub('_', kind)[:80]}"] = count
-        return found
+            values[f"failures/{stage}/{_NOT_IN_NAMES.sub('_', kind)[:80]}"] = count
+        return values

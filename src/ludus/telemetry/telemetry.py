@@ -1,7 +1,7 @@
 """Everything that watches one collection: opened before it runs, stopped after it ended.
 
-A collection without telemetry has none of this: no observer, no thread, no timer. Spans are made when a rollout has
-been recorded; metrics are read when somebody asks for them. What fails here is said and never ends a collection.
+A collection without telemetry has none of this: no observer, no thread, no timer. Spans are built after a rollout was
+recorded; metrics are read on request. Errors here are reported and never end a collection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Telemetry:
-    """Spans, a server of metrics and writers of charts, as many of them as are wanted. `problems` are sentences."""
+    """Spans, a metrics server and chart writers, each only if wanted. `problems` are sentences."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Telemetry:
         return self._server.url if self._server is not None else None
 
     def sink(self, other: Sink | None) -> Sink | None:
-        """What gets every recorded rollout: spans if they are wanted, then the other sink."""
+        """The sink for recorded rollouts: spans if they are wanted, then the other sink."""
         spans = self._spans
         if spans is None:
             return other
@@ -90,8 +90,8 @@ class Telemetry:
             yield
             completed = True
         finally:
-            for each in writing:
-                each.cancel()
+            for task in writing:
+                task.cancel()
             await asyncio.gather(*writing, return_exceptions=True)
             if self._server is not None:
                 await self._server.stop()
@@ -121,5 +121,5 @@ class Telemetry:
 
     def _say(self, name: str, error: Exception) -> None:
         """Keep the first error of each tool as a sentence."""
-        if not any(each.startswith(f"{name}: ") for each in self.problems):
+        if not any(problem.startswith(f"{name}: ") for problem in self.problems):
             self.problems.append(f"{name}: {reason(error)[:340]}")

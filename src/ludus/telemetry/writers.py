@@ -1,7 +1,7 @@
 """Charts of a collection in experiment trackers: Weights & Biases, MLflow and TensorBoard.
 
-A writer is opened before the run, so that a mistake is reported before anything is spent. While it runs, values are
-written every few seconds in a thread.
+A writer is opened before the run, so that mistakes show before anything is spent. During the run, a thread writes
+values every few seconds.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ T = TypeVar("T")
 
 PROJECT = "ludus"
 _USER_OF_A_URL = re.compile(r"//[^/@\s]{1,500}@")
-#: Seconds in which MLflow's server must answer before the run. Its client would try for four minutes, or for sixteen.
+#: Timeout for MLflow's server before the run. Its client would retry for four to sixteen minutes.
 OPEN_WITHIN = 60.0
-#: Seconds in which Weights & Biases must upload the last values; also when Python exits. Less than `CLOSE_WITHIN`.
+#: Timeout for Weights & Biases to upload the last values, also when Python exits. Less than `CLOSE_WITHIN`.
 UPLOAD_WITHIN = 20.0
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a tracker is told about a run: its name, its folder if it has one, and its settings."""
+    """What a tracker learns about a run: its name, its folder if it has one, and its settings."""
 
     name: str
     folder: Path | None = None
@@ -77,7 +77,7 @@ class WandbWriter:
         except ImportError:
             raise missing_extra("wandb", "wandb") from None
         settings = wandb.Settings(console="off")  # our progress line is not for their log
-        if hasattr(settings, "finish_timeout") and not _set("WANDB_FINISH_TIMEOUT"):  # older clients wait for ever
+        if hasattr(settings, "finish_timeout") and not _set("WANDB_FINISH_TIMEOUT"):  # older clients have no timeout
             settings.finish_timeout, settings.finish_timeout_raises = UPLOAD_WITHIN, True
         project = project or _set("WANDB_PROJECT") or PROJECT
         self._run = wandb.init(project=project, name=facts.name, config=facts.settings, settings=settings)
@@ -145,8 +145,8 @@ class TensorboardWriter:
         if not folder and facts.folder is None:
             raise UserError("--log-to tensorboard has no folder", "Add --output DIR, or write --log-to tensorboard:DIR")
         place = Path(folder) / facts.name if folder else Path(str(facts.folder)) / "tensorboard"
-        # Its flush() writes nothing that still waits in its queue; its thread flushes, by default every two minutes.
-        # Two runs that start in the same second would share a file without a suffix.
+        # flush() skips values that are still queued; a thread flushes them, by default every two minutes. Without the
+        # suffix, two runs that start in the same second would share a file.
         self._writer = SummaryWriter(str(place), flush_secs=1, filename_suffix=f".{secrets.token_hex(4)}")
         self._writer.add_text("settings", "\n".join(f"    {key}: {value}" for key, value in facts.settings.items()))
 
@@ -172,7 +172,7 @@ def _set(variable: str) -> str:
 
 
 def _within(seconds: float, work: Callable[[], T]) -> T:
-    """The result of blocking work, or a TimeoutError. The work is then left behind on its daemon thread."""
+    """The result of blocking work, or a TimeoutError; then the work is abandoned on its daemon thread."""
     result: Future[T] = Future()
 
     def run() -> None:
