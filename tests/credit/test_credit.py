@@ -315,7 +315,7 @@ def test_the_command_continues_with_the_runs_own_model(tmp_path):
     assert not (tmp_path / "run" / "credit").exists()
     done = command("credit", "run", "--env", COUNTER, "--branches", "2", "--json")
     assert done.returncode == 0, done.stderr
-    assert "18 continuations, of which 0 are cached" in done.stderr
+    assert "18 continuations, 0 of them cached" in done.stderr
     summary = json.loads(done.stdout)
     assert summary["rollouts"]["credited"] == 3
     assert summary["model"] == "scripted:player:respond"

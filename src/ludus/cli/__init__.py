@@ -1,7 +1,6 @@
 """The command line: thin commands over the library, and one place that reports an error as one line.
 
-Commands import the library inside their functions, and only the command that was typed is built, so that a command
-starts fast.
+For a fast start, commands import the library inside their functions, and only the typed command is built.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ COMMANDS = tuple(
     "doctor data".split()
 )
 
-#: click's UsageError. Some versions of typer depend on click, others vendor it; this finds the class in both.
+#: click's UsageError. Some versions of typer depend on click, others vendor it; this works for both.
 _UsageError: Any = typer.BadParameter.__base__
 #: write() fails with these for a full disk, an exceeded quota, a file size limit and a closed terminal.
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 class _Stopped(Exception):
-    """Ctrl-C in a command that has nothing of its own to say about it."""
+    """Ctrl-C in a command without its own message for it."""
 
 
 class _Commands(HelpfulGroup):
-    """Tells Ctrl-C from exit code 130, into which typer would turn it without a word."""
+    """Turns Ctrl-C into `_Stopped`: typer would exit with code 130 without a message."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -136,7 +135,7 @@ def report_error(error: BaseException) -> int:
 
 
 def _is_of_author(error: BaseException | None) -> bool:
-    """Whether an author's code raised a user error, or the user error that it passes on."""
+    """Whether an author's code raised this user error, or its cause."""
     from ludus.errors import AuthorError, UserError
 
     return isinstance(error, AuthorError) or (isinstance(error, UserError) and _is_of_author(error.__cause__))

@@ -69,7 +69,7 @@ def bench(
     display = Display()
     try:
         with prints_to_stderr(json_):
-            found = Bench(
+            measured = Bench(
                 environment,
                 _parse_in_flight(in_flight),
                 rollouts,
@@ -87,30 +87,30 @@ def bench(
     finally:
         display.close()
     if output is not None:
-        write_whole(output, indented_json(found) + b"\n")
-    if plot is not None and found["points"]:
-        write_curves(found, plot)
+        write_whole(output, indented_json(measured) + b"\n")
+    if plot is not None and measured["points"]:
+        write_curves(measured, plot)
     if json_:
-        print(safe_json(found))
+        print(safe_json(measured))
     else:
-        show_bench(stdout_console(), found)
-    raise typer.Exit(_exit_code(found))
+        show_bench(stdout_console(), measured)
+    raise typer.Exit(_exit_code(measured))
 
 
-def _exit_code(found: dict[str, Any]) -> int:
+def _exit_code(measured: dict[str, Any]) -> int:
     """1 if a rollout failed or a point was left out."""
-    return 1 if found["left_out"] or any(point["failed"] for point in found["points"]) else 0
+    return 1 if measured["left_out"] or any(point["failed"] for point in measured["points"]) else 0
 
 
-def _parse_in_flight(given: str) -> list[int]:
+def _parse_in_flight(text: str) -> list[int]:
     from ludus.errors import UserError
 
-    found = []
-    for part in given.split(","):
+    numbers = []
+    for part in text.split(","):
         number = re.fullmatch(r"\s*([0-9]{1,7})(k?)\s*", part)
         value = int(number[1]) * (1000 if number[2] else 1) if number else 0
         if not 1 <= value <= MAX_COUNT:
             cause = f"--in-flight has {part[:20]!r}, which is no number from 1 to {MAX_COUNT:,}"
             raise UserError(cause, "Example: --in-flight 1k,4k,16k")
-        found.append(value)
-    return found
+        numbers.append(value)
+    return numbers

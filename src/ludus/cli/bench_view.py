@@ -25,20 +25,20 @@ _COLUMNS = (
 )
 
 
-def show_bench(console: Console, found: dict[str, Any]) -> None:
+def show_bench(console: Console, measured: dict[str, Any]) -> None:
     """Print a line for each point, and the first bottleneck."""
-    title = f"{one_line(found['environment'])}, {found['model']}, delay {one_line(found['delay']['spec'])} s"
+    title = f"{one_line(measured['environment'])}, {measured['model']}, delay {one_line(measured['delay']['spec'])} s"
     table = Table(title=text(title), title_justify="left", box=SIMPLE_HEAD, show_edge=False)
     for name in _COLUMNS:
         table.add_column(text(name), justify="right")
-    for point in found["points"]:
+    for point in measured["points"]:
         table.add_row(*_cells(point))
-    if found["points"]:
+    if measured["points"]:
         print_unbroken(console, table)
         emit(console, text("times are of a rollout; CPU is of collector and workers, for a rollout", "dim"))
-    for each in found["left_out"]:
-        emit(console, text(f"{each['in_flight']:,} in flight: left out, {one_line(each['reason'])}", "yellow"))
-    for point in found["points"]:
+    for skipped in measured["left_out"]:
+        emit(console, text(f"{skipped['in_flight']:,} in flight: left out, {one_line(skipped['reason'])}", "yellow"))
+    for point in measured["points"]:
         advice = one_line(point["bottleneck"]["advice"])
         emit(console, text(f"first bottleneck at {point['in_flight']:,} in flight: {advice}"))
 

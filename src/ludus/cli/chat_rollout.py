@@ -45,7 +45,7 @@ _FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)$")
 
 
 def _fence_after(fence: str, line: str) -> str:
-    """The fence of a code block that is open after a line, where one was open before it; empty if none is."""
+    """The fence of the code block that is open after a line; empty if none is open. `fence` was open before it."""
     match = _FENCE.match(line)
     if match is None:
         return fence
@@ -117,7 +117,7 @@ class ChatScreen:
                 self.left = True
                 if task := asyncio.current_task():
                     task.cancel()
-                await asyncio.sleep(0)  # raises CancelledError, which closes the session like Ctrl-C
+                await asyncio.sleep(0)  # raises CancelledError: the session closes as after Ctrl-C
             if not words:
                 continue
             if words == ["/paste"]:
@@ -134,7 +134,7 @@ class ChatScreen:
         return "\n".join(lines)
 
     async def _continued(self, line: str) -> str:
-        """A text that begins with a line: the next ones belong to it after a backslash, and while a fence is open."""
+        """A text that begins with a line and continues after a backslash, and while a fence is open."""
         lines, fence = [line], _fence_after("", line)
         while fence or line.endswith("\\"):
             if not fence:
@@ -173,7 +173,7 @@ class ChatScreen:
             show_item(self.console, item)
 
     def waiting(self, name: str) -> AbstractContextManager[Any]:
-        """Say whom the person waits for."""
+        """Show that the person waits for `name`."""
         return self.console.status(text(f"waiting for {name}", "dim"))
 
     def say(self, line: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,23 +25,23 @@ def compare(
 
     Example: ludus compare runs/before runs/after
     """
-    from ludus.cli.screen import clean, safe_json
+    from ludus.cli.screen import safe_json, say
     from ludus.compare.comparison import compare as compare_scores
     from ludus.compare.scores import Scores, differences
     from ludus.errors import UserError
 
     scores = Scores.read(a, pass_), Scores.read(b, pass_)
-    found = compare_scores(*scores)
-    if found is None:
+    comparison = compare_scores(*scores)
+    if comparison is None:
         raise UserError(f"no task has a reward in both {a} and {b}", "Collect both from the same rows")
     sides = {name: _side(*pair) for name, pair in (("a", scores), ("b", scores[::-1]))}
-    warnings = differences(*scores) + _missing_rewards(found, sides)
+    warnings = differences(*scores) + _missing_rewards(comparison, sides)
     if json_:
-        print(safe_json(_as_json(found, {"a": str(a), "b": str(b)}, sides, warnings)))
+        print(safe_json(_as_json(comparison, {"a": str(a), "b": str(b)}, sides, warnings)))
         return
     for warning in warnings:
-        print(f"warning: {clean(' '.join(warning.split()))}", file=sys.stderr)
-    _show(found, (a, b), sides)
+        say(f"warning: {' '.join(warning.split())}")
+    _show(comparison, (a, b), sides)
 
 
 def _side(own: Scores, other: Scores) -> dict[str, int]:
@@ -58,34 +57,34 @@ def _side(own: Scores, other: Scores) -> dict[str, int]:
     }
 
 
-def _missing_rewards(found: Comparison, sides: dict[str, dict[str, int]]) -> list[str]:
+def _missing_rewards(comparison: Comparison, sides: dict[str, dict[str, int]]) -> list[str]:
     lost = max(side["tasks_without_reward"] for side in sides.values())
-    if lost * 100 <= found.tasks:
+    if lost * 100 <= comparison.tasks:
         return []
     return [f"up to {lost:,} tasks are left out because A or B has no reward for them; they may be the hard ones"]
 
 
 def _as_json(
-    found: Comparison, paths: dict[str, str], sides: dict[str, dict[str, int]], warnings: list[str]
+    comparison: Comparison, paths: dict[str, str], sides: dict[str, dict[str, int]], warnings: list[str]
 ) -> dict[str, Any]:
     means = {
-        "a": {"mean_reward": found.mean_a, "pass_rate": found.pass_rate_a},
-        "b": {"mean_reward": found.mean_b, "pass_rate": found.pass_rate_b},
+        "a": {"mean_reward": comparison.mean_a, "pass_rate": comparison.pass_rate_a},
+        "b": {"mean_reward": comparison.mean_b, "pass_rate": comparison.pass_rate_b},
     }
     return {
         **{name: {"path": paths[name], **sides[name], **means[name]} for name in ("a", "b")},
-        "tasks": found.tasks,
-        "pass_reward": found.pass_reward,
-        "difference": found.difference,
-        "ci95": list(found.interval) if found.interval is not None else None,
-        "mcnemar": found.mcnemar,
-        "detectable": found.detectable,
+        "tasks": comparison.tasks,
+        "pass_reward": comparison.pass_reward,
+        "difference": comparison.difference,
+        "ci95": list(comparison.interval) if comparison.interval is not None else None,
+        "mcnemar": comparison.mcnemar,
+        "detectable": comparison.detectable,
         "warnings": warnings,
-        "sentence": found.sentence(),
+        "sentence": comparison.sentence(),
     }
 
 
-def _show(found: Comparison, paths: tuple[Path, Path], sides: dict[str, dict[str, int]]) -> None:
+def _show(comparison: Comparison, paths: tuple[Path, Path], sides: dict[str, dict[str, int]]) -> None:
     from rich.table import Table
 
     from ludus.cli.screen import emit, stdout_console, text
@@ -93,21 +92,23 @@ def _show(found: Comparison, paths: tuple[Path, Path], sides: dict[str, dict[str
     from ludus.compare.comparison import say
 
     console = stdout_console()
-    table = Table(title=f"{found.tasks:,} tasks with a reward in both", title_justify="left")
+    table = Table(title=f"{comparison.tasks:,} tasks with a reward in both", title_justify="left")
     table.add_column("")
     for name, path in zip("AB", paths, strict=True):
         table.add_column(text(f"{name}: {path}"), justify="right", overflow="fold")
     for name in sides["a"]:
         table.add_row(name.replace("_", " "), *(f"{side[name]:,}" for side in sides.values()))
-    table.add_row("mean reward", say(found.mean_a), say(found.mean_b))
-    table.add_row(f"pass rate ({pass_mark(found.pass_reward)})", say(found.pass_rate_a), say(found.pass_rate_b))
+    table.add_row("mean reward", say(comparison.mean_a), say(comparison.mean_b))
+    table.add_row(
+        f"pass rate ({pass_mark(comparison.pass_reward)})", say(comparison.pass_rate_a), say(comparison.pass_rate_b)
+    )
     console.print(table)
-    interval = found.interval
+    interval = comparison.interval
     spread = f" (95 % {say(interval[0])} to {say(interval[1])})" if interval is not None else ""
-    emit(console, text(f"B minus A: {say(found.difference)}{spread}"))
-    if (test := found.mcnemar) is not None:
+    emit(console, text(f"B minus A: {say(comparison.difference)}{spread}"))
+    if (test := comparison.mcnemar) is not None:
         counts = f"{test['only_b']:,} tasks pass only in B, {test['only_a']:,} only in A"
         emit(console, text(f"McNemar's exact test: p = {test['p']:.3g} ({counts}, by majority)"))
-    if found.detectable is not None:
-        emit(console, text(f"smallest difference that would be found with 80 % power: {say(found.detectable)}"))
-    emit(console, text(found.sentence(), "bold"))
+    if comparison.detectable is not None:
+        emit(console, text(f"smallest detectable difference with 80 % power: {say(comparison.detectable)}"))
+    emit(console, text(comparison.sentence(), "bold"))

@@ -50,8 +50,8 @@ def credit(
     """Estimate what every turn was worth: continue each rollout several times from each of its turns.
 
     The credited rollouts are written to a folder of their own, with the estimates as turn_rewards. The run is not
-    changed. Continuations are kept: an interrupted call goes on, and a second call plays nothing. The exit code is 1 if
-    a rollout could not be credited.
+    changed. Continuations are cached: an interrupted call continues, and a second call plays nothing. The exit code is
+    1 if a rollout could not be credited.
 
     Example: ludus credit runs/first --env ./corridor --branches 4
 
@@ -100,7 +100,7 @@ def _play(collection: Collection, display: Display, *, as_json: bool) -> bool:
             run(until_stopped(collection.prepare(tick=display.reading)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         display.close()
-        display.say("stopped: finished continuations are kept. The same command goes on from here")
+        display.say("stopped: finished continuations are cached. The same command continues from here")
         return False
     finally:
         display.close()
@@ -111,7 +111,7 @@ def _cost_line(plan: dict[str, Any]) -> str:
     """What is planned and what it may cost, as a sentence."""
     counts, estimate = plan["continuations"], plan["estimate"]
     what = f"{plan['turns']:,} turns of {plan['rollouts']['to_credit']:,} rollouts, {plan['branches']} branches each"
-    cached = f"{counts['needed']:,} continuations, of which {counts['cached']:,} are cached"
+    cached = f"{counts['needed']:,} continuations, {counts['cached']:,} of them cached"
     if not estimate["continuations"]:
         return f"{what}: {cached}. This costs no model calls"
     return f"{what}: {cached}. The other {estimate['continuations']:,} take about {_amount(estimate)}"
@@ -126,7 +126,7 @@ def _amount(cost: dict[str, Any]) -> str:
 
 
 def show_credit(console: Console, summary: dict[str, Any]) -> None:
-    """Print what was credited, the turns that cost most, and what it took."""
+    """Print the credited rollouts, the turns with the lowest credit, and the cost."""
     from rich.table import Table
 
     from ludus.cli.screen import emit, one_line, text
@@ -134,10 +134,10 @@ def show_credit(console: Console, summary: dict[str, Any]) -> None:
     table = Table(title="turns with the lowest credit", title_justify="left")
     for name in ("rollout", "turn", "credit", "95 % interval"):
         table.add_column(name, justify="left" if name == "rollout" else "right")
-    for each in summary["lowest_credit"]:
-        interval = each["interval"]
+    for turn in summary["lowest_credit"]:
+        interval = turn["interval"]
         shown = f"{interval[0]:+.2f} to {interval[1]:+.2f}" if interval is not None else "unknown"
-        table.add_row(text(one_line(each["rollout_id"])), str(each["turn"]), f"{each['credit']:+.2f}", shown)
+        table.add_row(text(one_line(turn["rollout_id"])), str(turn["turn"]), f"{turn['credit']:+.2f}", shown)
     if summary["lowest_credit"]:
         console.print(table)
     rollouts, played, spent = summary["rollouts"], summary["continuations"], summary["cost"]["spent"]
@@ -147,7 +147,7 @@ def show_credit(console: Console, summary: dict[str, Any]) -> None:
     emit(console, text(f"continuations: {kinds or 'none'}"))
     for kind, count in summary["failed_attempts"].items():
         emit(console, text(f"failed attempts: {count:,} {one_line(kind)}", "red"))
-    for each in summary["first_without_credit"]:
-        emit(console, text(f"no credit for {one_line(each['rollout_id'])}: {one_line(each['why'])}", "red"))
+    for rollout in summary["first_without_credit"]:
+        emit(console, text(f"no credit for {one_line(rollout['rollout_id'])}: {one_line(rollout['why'])}", "red"))
     emit(console, text(f"spent: {spent['continuations']:,} continuations, {_amount(spent)}"))
     emit(console, text(f"credited rollouts: {Path(summary['output']) / 'rollouts.jsonl'}", "dim"))

@@ -27,11 +27,11 @@ def doctor(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
     """
     from ludus.cli.screen import safe_json, stdout_console
 
-    found = _examine()
+    report = _examine()
     if json_:
-        print(safe_json(found))
+        print(safe_json(report))
     else:
-        _show(stdout_console(), found)
+        _show(stdout_console(), report)
 
 
 def _examine() -> dict[str, Any]:
@@ -95,12 +95,12 @@ def _extras() -> list[dict[str, Any]]:
     for line in requires:
         if (match := _REQUIREMENT.match(line)) and match[2] != "dev" and match[1] != DISTRIBUTION:
             packages.setdefault(match[2], []).append(match[1])
-    found = []
+    extras = []
     for extra, names in sorted(packages.items()):
         missing = [name for name in names if not _installed(name)]
         install = install_command(extra) if missing else None
-        found.append({"extra": extra, "installed": not missing, "missing": missing, "install": install})
-    return found
+        extras.append({"extra": extra, "installed": not missing, "missing": missing, "install": install})
+    return extras
 
 
 def _installed(name: str) -> bool:
@@ -111,32 +111,32 @@ def _installed(name: str) -> bool:
     return True
 
 
-def _show(console: Console, found: dict[str, Any]) -> None:
+def _show(console: Console, report: dict[str, Any]) -> None:
     from ludus.cli.screen import text
 
-    python, model = found["python"], found["embedded_model"]
-    versions = [found["machine"], f"Python {python['version']}: {python['path']}"]
-    _show_part(console, [(text(f"ludus {found['ludus']}", "bold"), [text(line) for line in versions])])
+    python, model = report["python"], report["embedded_model"]
+    versions = [report["machine"], f"Python {python['version']}: {python['path']}"]
+    _show_part(console, [(text(f"ludus {report['ludus']}", "bold"), [text(line) for line in versions])])
     console.print(text("\nsandboxes", "bold"))
-    _show_part(console, [_described(status) for status in found["sandboxes"]])
-    _show_part(console, [(text("hosted"), _hosted_lines(found["hosted_sandboxes"]))])
-    chosen = [text(line) for line in found["auto"]]
+    _show_part(console, [_described(status) for status in report["sandboxes"]])
+    _show_part(console, [(text("hosted"), _hosted_lines(report["hosted_sandboxes"]))])
+    chosen = [text(line) for line in report["auto"]]
     _show_part(
         console,
-        [(text("chosen"), chosen), (text("limits"), [text(f"of memory and processes: {found['control_groups']}")])],
+        [(text("chosen"), chosen), (text("limits"), [text(f"of memory and processes: {report['control_groups']}")])],
     )
     console.print(text("\nembedded model", "bold"))
     _show_part(console, [(text("local"), [text("works: --model local")] if model["works"] else _missing(model))])
     console.print(text("\nextras", "bold"))
-    installed = ", ".join(extra["extra"] for extra in found["extras"] if extra["installed"])
-    absent = [(text(extra["extra"]), _missing(extra)) for extra in found["extras"] if not extra["installed"]]
+    installed = ", ".join(extra["extra"] for extra in report["extras"] if extra["installed"])
+    absent = [(text(extra["extra"]), _missing(extra)) for extra in report["extras"] if not extra["installed"]]
     known = [(text("installed"), [text(installed or "none", "green")]), *absent]
     unknown = [(text("unknown"), [text("ludus-gym is not installed as a package")])]
-    _show_part(console, known if found["extras"] else unknown)
+    _show_part(console, known if report["extras"] else unknown)
 
 
 def _described(status: dict[str, Any]) -> tuple[Text, list[Text]]:
-    """A sandbox provider: its name, and what is to be said about it."""
+    """A sandbox provider: its name, and the lines about it."""
     from ludus.cli.screen import text
     from ludus.sandbox.claims import ATTACK_WORDS
 
@@ -169,7 +169,7 @@ def _missing(part: dict[str, Any]) -> list[Text]:
 
 
 def _show_part(console: Console, rows: list[tuple[Text, list[Text]]]) -> None:
-    """Print names and what is said about each, aligned. On a terminal lines are wrapped, in a pipe they are not."""
+    """Print names and the lines about each, aligned. Lines are wrapped on a terminal, not in a pipe."""
     from rich.table import Table
     from rich.text import Text
 

@@ -24,15 +24,15 @@ def envs(json_: Annotated[bool, typer.Option("--json", help="Print the list as J
     from ludus.cli.screen import safe_json, stdout_console
     from ludus.folder import folders
 
-    found = [_described(name, folder) for name, folder in sorted(folders().items())]
+    environments = [_described(name, folder) for name, folder in sorted(folders().items())]
     if json_:
-        print(safe_json(found))
+        print(safe_json(environments))
         return
     console = stdout_console()
     if console.width >= TABLE_WIDTH:
-        _table(console, found)
+        _table(console, environments)
     else:
-        _lines(console, found)
+        _lines(console, environments)
 
 
 def _described(name: str, folder: Path) -> dict[str, Any]:
@@ -44,19 +44,19 @@ def _described(name: str, folder: Path) -> dict[str, Any]:
         file = read_file(folder)
     except UserError as error:
         return {"name": name, "path": str(folder), "error": str(error)}
-    datasets = [_dataset(each, folder) for each in file.datasets]
+    datasets = [_dataset(dataset, folder) for dataset in file.datasets]
     about = {"domain": file.domain, "description": file.description, "value": file.value}
     argument = {"argument": file.argument} if file.argument else {}
     return {"name": name, **argument, **about, "path": str(folder), "datasets": datasets}
 
 
-def _dataset(each: Dataset, folder: Path) -> dict[str, Any]:
-    if each.path is None:
-        return {"name": each.name, "generated": True, "licence": each.licence}
-    if each.on_hub:
-        return {"name": each.name, "hub": str(each.path), "licence": each.licence}
-    path = folder / each.path
-    return {"name": each.name, "rows": _rows(path), "licence": each.licence, "path": str(path)}
+def _dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
+    if dataset.path is None:
+        return {"name": dataset.name, "generated": True, "licence": dataset.licence}
+    if dataset.on_hub:
+        return {"name": dataset.name, "hub": str(dataset.path), "licence": dataset.licence}
+    path = folder / dataset.path
+    return {"name": dataset.name, "rows": _rows(path), "licence": dataset.licence, "path": str(path)}
 
 
 def _rows(path: Path) -> int | None:
@@ -68,7 +68,7 @@ def _rows(path: Path) -> int | None:
         return None
 
 
-def _table(console: Console, found: list[dict[str, Any]]) -> None:
+def _table(console: Console, environments: list[dict[str, Any]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -80,41 +80,47 @@ def _table(console: Console, found: list[dict[str, Any]]) -> None:
     table.add_column("description", ratio=1)
     table.add_column("data", no_wrap=True)
     table.add_column("licence", max_width=20)
-    for each in found:
-        if "error" in each:
-            table.add_row(text(each["name"]), "", text(f"broken: {each['error']}", "red"))
+    for environment in environments:
+        if "error" in environment:
+            table.add_row(text(environment["name"]), "", text(f"broken: {environment['error']}", "red"))
         else:
-            data, licences = _data(each)
-            description = text(each["description"])
-            table.add_row(text(_typed_name(each)), text(each["domain"]), description, text(data), text(licences))
+            data, licences = _data(environment)
+            description = text(environment["description"])
+            table.add_row(
+                text(_typed_name(environment)), text(environment["domain"]), description, text(data), text(licences)
+            )
     console.print(table)
 
 
-def _lines(console: Console, found: list[dict[str, Any]]) -> None:
+def _lines(console: Console, environments: list[dict[str, Any]]) -> None:
     from ludus.cli.screen import emit, show_block, text
 
-    for each in found:
-        title = text(_typed_name(each), "bold")
-        if "error" in each:
+    for environment in environments:
+        title = text(_typed_name(environment), "bold")
+        if "error" in environment:
             emit(console, title)
-            show_block(console, text(f"broken: {each['error']}", "red"))
+            show_block(console, text(f"broken: {environment['error']}", "red"))
             continue
-        emit(console, title.append_text(text(f"  {each['domain']}", "cyan")))
-        if each["description"]:
-            show_block(console, text(each["description"]))
-        data, licences = _data(each)
+        emit(console, title.append_text(text(f"  {environment['domain']}", "cyan")))
+        if environment["description"]:
+            show_block(console, text(environment["description"]))
+        data, licences = _data(environment)
         show_block(console, text(", ".join(part for part in (data.replace("\n", ", "), licences) if part), "dim"))
 
 
-def _typed_name(each: dict[str, Any]) -> str:
+def _typed_name(environment: dict[str, Any]) -> str:
     """The name as typed: `gymnasium[:ID]` if the environment takes an argument."""
-    return f"{each['name']}[:{each['argument'].upper()}]" if each.get("argument") else str(each["name"])
+    return (
+        f"{environment['name']}[:{environment['argument'].upper()}]"
+        if environment.get("argument")
+        else str(environment["name"])
+    )
 
 
-def _data(each: dict[str, Any]) -> tuple[str, str]:
+def _data(environment: dict[str, Any]) -> tuple[str, str]:
     """The datasets with their row counts, and their licences."""
-    datasets = each["datasets"]
-    return "\n".join(f"{each['name']}: {_size(each)}" for each in datasets) or "none", ", ".join(
+    datasets = environment["datasets"]
+    return "\n".join(f"{dataset['name']}: {_size(dataset)}" for dataset in datasets) or "none", ", ".join(
         sorted({d["licence"] for d in datasets})
     )
 

@@ -19,23 +19,23 @@ _INDENT, _CONTINUED = "  ", "      "
 
 
 def example_of(paragraph: str) -> tuple[str, str] | None:
-    """What an example is for, and its command in one line. None for a paragraph without a command."""
-    found = _EXAMPLE.search(paragraph)
-    if found is None:
+    """The purpose of an example, and its command in one line. None for a paragraph without a command."""
+    match = _EXAMPLE.search(paragraph)
+    if match is None:
         return None
-    return " ".join(paragraph[: found.start()].split()).rstrip(":"), " ".join(found[1].split())
+    return " ".join(paragraph[: match.start()].split()).rstrip(":"), " ".join(match[1].split())
 
 
 def laid_out(help: str, width: int) -> str:
-    """A help text whose examples fit the width. The mark in front of them keeps click from filling their lines."""
-    return "\n\n".join(_paragraph(each, width) for each in help.split("\n\n"))
+    """A help text whose examples fit the width. The mark \\b before them keeps click from rewrapping their lines."""
+    return "\n\n".join(_paragraph(paragraph, width) for paragraph in help.split("\n\n"))
 
 
 def _paragraph(text: str, width: int) -> str:
-    found = example_of(text)
-    if found is None:
+    example = example_of(text)
+    if example is None:
         return text
-    purpose, command = found
+    purpose, command = example
     if purpose == "Example" and len(line := f"{purpose}: {command}") <= width:
         return f"\b\n{line}"
     heading = textwrap.wrap(f"{purpose}:", width) if purpose else []

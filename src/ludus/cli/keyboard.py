@@ -1,8 +1,8 @@
 """Lines from a terminal or a pipe, read without blocking the event loop.
 
-A thread waits for each line. After a cancel that thread stays blocked until the process ends, so it must not hold
-anything that Python needs at exit. A pipe is therefore read without `sys.stdin`'s buffer and lock. On a terminal,
-readline changes the settings while it waits; `__exit__` restores them.
+A thread waits for each line. After a cancel that thread stays blocked until the process ends, so it must hold no lock
+that Python needs at exit: a pipe is read without `sys.stdin`'s buffer and lock. On a terminal, readline changes the
+settings while it waits; `__exit__` restores them.
 """
 
 from __future__ import annotations

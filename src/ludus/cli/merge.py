@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,10 +37,10 @@ def merge(
     display = Display(quiet=json_)
     interrupt_on_sigterm()
     try:
-        merged = merge_runs(runs, output, partial=partial, tick=_Progress(display, quiet=json_).show)
+        merged = merge_runs(runs, output, partial=partial, tick=lambda share: display.show_share("merging", share))
     except KeyboardInterrupt:
         display.close()
-        display.say(f"stopped: {output} was not made, and the shards are unchanged")
+        display.say(f"stopped: {output} was not written, and the shards are unchanged")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         display.close()
@@ -49,27 +48,6 @@ def merge(
         print(safe_json(merged.as_json()))
         return
     _show(merged, display)
-
-
-class _Progress:
-    """Shows how far the merge is: from the first second on, a line that changes, or a line every few seconds."""
-
-    def __init__(self, display: Display, *, quiet: bool) -> None:
-        self._display, self._quiet = display, quiet
-        self._began = time.perf_counter()
-        self._next = self._began + 1.0
-
-    def show(self, share: float) -> None:
-        """Show the share that is done, from 0 to 1."""
-        from ludus.cli.progress import PLAIN_EVERY, REFRESH
-        from ludus.collection.table import clock
-
-        now = time.perf_counter()
-        if self._quiet or now < self._next:
-            return
-        left = clock((now - self._began) / share - (now - self._began)) if share else "-"
-        live = self._display.show_live(f"merging: {share:.0%} done, {left} left")
-        self._next = now + (REFRESH if live else PLAIN_EVERY)
 
 
 def _show(merged: Merged, display: Display) -> None:

@@ -57,7 +57,7 @@ def recipes() -> list[str]:
 
 
 def copy_recipe(recipe: str, folder: Path, name: str) -> None:
-    """Copy a recipe under another name: in `environment.yaml`, in the README's title and commands, and of its test."""
+    """Copy a recipe and rename it in `environment.yaml`, in the README's title and commands, and in its test's name."""
     words = {f"name: {recipe}\n": f"name: {name}\n", f"# {recipe}\n": f"# {name}\n", f"./{recipe}": f"./{name}"}
     for source in sorted((COOKBOOK / recipe).rglob("*")):
         inner = source.relative_to(COOKBOOK / recipe)

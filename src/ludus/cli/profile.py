@@ -1,8 +1,7 @@
-"""`ludus profile`: how difficult tasks are, what a run teaches and costs, and how an environment bears load."""
+"""`ludus profile`: the difficulty of tasks, the learning signal and cost of a run, or an environment under load."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,10 +73,10 @@ def profile(
         _profile_runs([Path(run) for run in runs], output, filter_, compare, plot, prices, pass_, as_json=json_)
 
 
-def _check_options(given: dict[str, Any], *, loads: bool) -> None:
+def _check_options(options: dict[str, Any], *, loads: bool) -> None:
     from ludus.errors import UserError
 
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None and loads:
             raise UserError(f"{name} is for runs, and --model puts load on an environment", "Leave one of them out")
         if value is not None:
@@ -96,7 +95,7 @@ def _profile_runs(
     as_json: bool,
 ) -> None:
     from ludus.cli.profile_view import show_comparison, show_profile
-    from ludus.cli.screen import clean, safe_json, stdout_console
+    from ludus.cli.screen import safe_json, say, stdout_console
     from ludus.errors import UserError
     from ludus.profile.difficulty import Band
     from ludus.profile.figures import FORMATS
@@ -110,14 +109,14 @@ def _profile_runs(
         raise UserError(f"--plot {plot[:20]} is no format of figures", f"Choose {' or '.join(FORMATS)}")
     band = Band.parse(filter_) if filter_ is not None else None
     price_list = read_prices(prices) if prices is not None else None
-    found = Profile(runs, pass_reward=pass_, prices=price_list)
+    profiled = Profile(runs, pass_reward=pass_, prices=price_list)
     second = Profile([other], pass_reward=pass_, prices=price_list) if other is not None else None
-    summary = found.summary()
+    summary = profiled.summary()
     if second is not None:
         summary["compared_with"] = second.summary()
-        summary["comparison"] = compare_policies(found, second, pass_)
+        summary["comparison"] = compare_policies(profiled, second, pass_)
     if output is not None:
-        summary["written"] = _write(found, second, summary, output, band, plot)
+        summary["written"] = _write(profiled, second, summary, output, band, plot)
     if as_json:
         print(safe_json(summary))
         return
@@ -125,12 +124,12 @@ def _profile_runs(
     show_profile(console, summary)
     if second is not None:
         for warning in summary["comparison"]["warnings"]:
-            print(f"warning: {clean(' '.join(warning.split()))}", file=sys.stderr)
+            say(f"warning: {' '.join(warning.split())}")
         show_comparison(console, summary)
 
 
 def _write(
-    found: Profile, second: Profile | None, summary: dict[str, Any], output: Path, band: Any, plot: str | None
+    profiled: Profile, second: Profile | None, summary: dict[str, Any], output: Path, band: Any, plot: str | None
 ) -> dict[str, Any]:
     """Write the files into a folder. Returns their paths, and the counts of the subset."""
     from ludus.profile.difficulty import write_difficulty, write_subset
@@ -141,16 +140,16 @@ def _write(
 
     files = [output / "difficulty.jsonl"]
     subset = None
-    write_difficulty(found, files[0])
+    write_difficulty(profiled, files[0])
     if band is not None:
         files.append(output / "subset.jsonl")
-        subset = write_subset(found, band, files[-1])
+        subset = write_subset(profiled, band, files[-1])
         summary["subset"] = {"low": band.low, "high": band.high, **subset}
     if plot is not None:
-        files += write_plots(summary, list(found.tasks.values()), output, plot)
+        files += write_plots(summary, list(profiled.tasks.values()), output, plot)
         if second is not None:
-            names = str(found.runs[0]), str(second.runs[0])
-            files.append(write_comparison(pass_rates_of_both(found, second), names, output, plot))
+            names = str(profiled.runs[0]), str(second.runs[0])
+            files.append(write_comparison(pass_rates_of_both(profiled, second), names, output, plot))
     files.insert(0, output / "profile.json")
     write_whole(files[0], indented_json(summary) + b"\n")
     return {"files": [str(path) for path in files]}
@@ -176,11 +175,11 @@ def _load(
     if len(environments) != 1:
         raise UserError(f"--model puts load on one environment, and {len(environments)} are named", "Name one")
     with prints_to_stderr(as_json):
-        found = load_environment(environments[0], model, settings=parse_assignments(assignments), **options)
+        report = load_environment(environments[0], model, settings=parse_assignments(assignments), **options)
     if output is not None:
-        write_whole(output / "load.json", indented_json(found) + b"\n")
+        write_whole(output / "load.json", indented_json(report) + b"\n")
     if as_json:
-        print(safe_json(found))
+        print(safe_json(report))
     else:
-        show_load(stdout_console(), found)
-    raise typer.Exit(1 if found["counts"]["failed"] else 0)
+        show_load(stdout_console(), report)
+    raise typer.Exit(1 if report["counts"]["failed"] else 0)

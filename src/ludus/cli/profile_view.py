@@ -38,34 +38,34 @@ def show_profile(console: Console, summary: dict[str, Any]) -> None:
 
 def show_comparison(console: Console, summary: dict[str, Any]) -> None:
     """Print two policies side by side."""
-    found, sides = summary["comparison"], (summary["overall"], summary["compared_with"]["overall"])
+    comparison, sides = summary["comparison"], (summary["overall"], summary["compared_with"]["overall"])
     rows = zip(*(_overall_facts(side) for side in sides), strict=False)
     table = Table(title="Two policies", title_justify="left")
-    for name in ("", f"A: {found['a']}", f"B: {found['b']}"):
+    for name in ("", f"A: {comparison['a']}", f"B: {comparison['b']}"):
         table.add_column(text(name), justify="right" if name else "left", overflow="fold")
     shared = dict(_overall_facts(sides[0])), dict(_overall_facts(sides[1]))
     for name in dict.fromkeys(name for pair in rows for name, _ in pair):
         table.add_row(text(name), *(text(side.get(name, "-")) for side in shared))
     console.print(table)
-    if found["moved"]:
+    if comparison["moved"]:
         moved = _table("tasks that moved most", "task", "pass rate in A", "in B", "change")
-        for each in found["moved"]:
-            rates = (f"{each[name]:.3f}" for name in ("pass_rate_a", "pass_rate_b"))
-            moved.add_row(text(one_line(each["task_id"])), *rates, f"{each['change']:+.3f}")
+        for task in comparison["moved"]:
+            rates = (f"{task[name]:.3f}" for name in ("pass_rate_a", "pass_rate_b"))
+            moved.add_row(text(one_line(task["task_id"])), *rates, f"{task['change']:+.3f}")
         console.print(moved)
-    counts = [f"{found[f'passed_{how}_often']:,} {how} often" for how in ("more", "less", "as")]
+    counts = [f"{comparison[f'passed_{how}_often']:,} {how} often" for how in ("more", "less", "as")]
     emit(console, text(f"tasks that B passes: {', '.join(counts)}"))
-    emit(console, text(found["sentence"], "bold"))
+    emit(console, text(comparison["sentence"], "bold"))
 
 
-def show_load(console: Console, found: dict[str, Any]) -> None:
-    """Print how an environment bore load."""
-    memory, loop = found["memory"], found["loop"]
+def show_load(console: Console, report: dict[str, Any]) -> None:
+    """Print the figures of an environment under load."""
+    memory, loop = report["memory"], report["loop"]
     rows = [
-        ("sessions", f"{found['counts']['dispatched']:,}, {found['concurrency']:,} at once"),
-        ("sessions a second", f"{found['sessions_per_second']:,.0f}"),
-        ("failed", f"{found['counts']['failed']:,}"),
-        *((f"  {kind}", f"{count:,}") for kind, count in list(found["failures"].items())[:MAX_SHOWN]),
+        ("sessions", f"{report['counts']['dispatched']:,}, {report['concurrency']:,} at once"),
+        ("sessions a second", f"{report['sessions_per_second']:,.0f}"),
+        ("failed", f"{report['counts']['failed']:,}"),
+        *((f"  {kind}", f"{count:,}") for kind, count in list(report["failures"].items())[:MAX_SHOWN]),
     ]
     if memory is not None and memory["bytes_per_session"] is not None:
         resident = memory["resident_bytes_per_session"]
@@ -73,102 +73,104 @@ def show_load(console: Console, found: dict[str, Any]) -> None:
         rows.append(("memory per session", f"{_bytes(memory['bytes_per_session'])}{rough}"))
     if loop["lag"].get("count"):
         rows.append(("event loop lag", f"p95 {span(loop['lag']['p95'])}, longest {span(loop['lag']['max'])}"))
-    console.print(_facts(f"{found['environment']} under load", rows))
-    for title, times in (("stages", found["stages"]), ("tools", found["tools"])):
+    console.print(_facts(f"{report['environment']} under load", rows))
+    for title, times in (("stages", report["stages"]), ("tools", report["tools"])):
         if times:
             table = _table(title, title[:-1], "calls", "p50", "p99", "longest", "errors")
             slowest = sorted(times.items(), key=lambda item: -item[1].get("p99", 0.0))
-            for name, each in slowest:
-                cells = (span(each[key]) for key in ("p50", "p99", "max"))
-                errors = f"{each['errors']:,}" if "errors" in each else "-"
-                table.add_row(text(one_line(name)), f"{each['count']:,}", *cells, errors)
+            for name, calls in slowest:
+                cells = (span(calls[key]) for key in ("p50", "p99", "max"))
+                errors = f"{calls['errors']:,}" if "errors" in calls else "-"
+                table.add_row(text(one_line(name)), f"{calls['count']:,}", *cells, errors)
             console.print(table)
     for call in loop["blocked"]:
         where = f"{call['function']} (line {call['line']})"
         blocked = f"{call['stage']} of {call['environment']} blocked the event loop for {call['seconds']} s: {where}"
         emit(console, text(one_line(blocked), "yellow"))
-    for line in tool_errors(found["tool_errors"])[:MAX_SHOWN]:
+    for line in tool_errors(report["tool_errors"])[:MAX_SHOWN]:
         emit(console, text(f"tool error: {one_line(line)}", "yellow"))
 
 
-def _overall_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
-    counts, signal, variance = found["counts"], found["learning_signal"], found["variance"]
-    rows = [("tasks", f"{found['tasks']:,}")]
+def _overall_facts(overall: dict[str, Any]) -> list[tuple[str, str]]:
+    counts, signal, variance = overall["counts"], overall["learning_signal"], overall["variance"]
+    rows = [("tasks", f"{overall['tasks']:,}")]
     rows += [(name, f"{counts[name]:,}") for name in ("completed", "failed", "masked")]
-    rows += [(f"  {kind}", f"{count:,}") for kind, count in list(found["failures"].items())[:MAX_SHOWN]]
-    if found["retried_attempts"]:
-        rows.append(("retried attempts", f"{found['retried_attempts']:,}"))
-    rows.append((f"pass rate ({pass_mark(found['pass_reward'])})", _estimate(found["pass_rate"])))
-    rows.append(("mean reward", _estimate(found["reward"])))
+    rows += [(f"  {kind}", f"{count:,}") for kind, count in list(overall["failures"].items())[:MAX_SHOWN]]
+    if overall["retried_attempts"]:
+        rows.append(("retried attempts", f"{overall['retried_attempts']:,}"))
+    rows.append((f"pass rate ({pass_mark(overall['pass_reward'])})", _estimate(overall["pass_rate"])))
+    rows.append(("mean reward", _estimate(overall["reward"])))
     rows.append(("variance", f"{_number(variance['overall'])}, within tasks {_number(variance['within_tasks'])}"))
     share = f"{signal['share']:.1%}, {signal['with_signal']:,} of {signal['groups']:,}" if signal["groups"] else "-"
     rows.append(("groups with a learning signal", share))
-    if (cost := found["cost"]) is not None:
-        each = f", {cost['per_completed']:.6g} for each completed rollout" if cost["per_completed"] is not None else ""
+    if (cost := overall["cost"]) is not None:
+        per_rollout = (
+            f", {cost['per_completed']:.6g} for each completed rollout" if cost["per_completed"] is not None else ""
+        )
         least = "at least " if cost["unpriced_tokens"] else ""
-        rows.append(("cost", f"{least}{cost['total']:.6g}{each}" if cost["total"] is not None else "-"))
+        rows.append(("cost", f"{least}{cost['total']:.6g}{per_rollout}" if cost["total"] is not None else "-"))
         rows += [(f"  no price: {name}", f"{tokens:,} tokens") for name, tokens in cost["unpriced_tokens"].items()]
-    stops = ", ".join(f"{count:,} {reason}" for reason, count in list(found["stop_reasons"].items())[:MAX_SHOWN])
+    stops = ", ".join(f"{count:,} {reason}" for reason, count in list(overall["stop_reasons"].items())[:MAX_SHOWN])
     return [*rows, ("stop reasons", stops or "-")]
 
 
 def _environments(environments: dict[str, Any]) -> Table:
     table = _table("environments", "environment", "tasks", "completed", "failed", "masked", "pass rate", "signal")
-    for name, each in environments.items():
-        counts = (f"{each['counts'][outcome]:,}" for outcome in ("completed", "failed", "masked"))
-        share = each["learning_signal"]["share"]
+    for name, summary in environments.items():
+        counts = (f"{summary['counts'][outcome]:,}" for outcome in ("completed", "failed", "masked"))
+        share = summary["learning_signal"]["share"]
         signal = "-" if share is None else f"{share:.1%}"
-        cells = (f"{each['tasks']:,}", *counts, _estimate(each["pass_rate"]), signal)
+        cells = (f"{summary['tasks']:,}", *counts, _estimate(summary["pass_rate"]), signal)
         table.add_row(text(one_line(name or "(no name)")), *cells)
     return table
 
 
-def _stages(found: dict[str, Any]) -> Table | None:
-    names = [*found["seconds"], *(stage for stage in found["tokens"] if stage not in found["seconds"])]
+def _stages(overall: dict[str, Any]) -> Table | None:
+    names = [*overall["seconds"], *(stage for stage in overall["tokens"] if stage not in overall["seconds"])]
     if not names:
         return None
     table = _table("by stage", "stage", "mean", "p95", "longest", "tokens in", "cached", "out")
     for name in names:
-        times, tokens = found["seconds"].get(name), found["tokens"].get(name)
+        times, tokens = overall["seconds"].get(name), overall["tokens"].get(name)
         seconds = [span(times[key]) for key in ("mean", "p95", "max")] if times else ["-"] * 3
         counts = [f"{tokens[key]:,}" for key in ("input", "cached", "output")] if tokens else ["-"] * 3
         table.add_row(text(name), *seconds, *counts)
     return table
 
 
-def _tools(found: dict[str, Any]) -> Table | None:
-    if not found["tools"]:
+def _tools(overall: dict[str, Any]) -> Table | None:
+    if not overall["tools"]:
         return None
     table = _table("tools", "tool", "calls", "errors")
-    for name, each in list(found["tools"].items())[:MAX_SHOWN]:
-        table.add_row(text(one_line(name)), f"{each['calls']:,}", f"{each['errors']:,}")
+    for name, tool in list(overall["tools"].items())[:MAX_SHOWN]:
+        table.add_row(text(one_line(name)), f"{tool['calls']:,}", f"{tool['errors']:,}")
     return table
 
 
-def _components(found: dict[str, Any]) -> Table | None:
-    each = found["components"]["each"]
-    if not each:
+def _components(overall: dict[str, Any]) -> Table | None:
+    components = overall["components"]["each"]
+    if not components:
         return None
-    names = list(each)[:MAX_SHOWN]
+    names = list(components)[:MAX_SHOWN]
     table = _table("reward components and their correlations", "component", "mean", "reward", *names)
     for name in names:
-        own = each[name]
+        own = components[name]
         pairs = ("1" if name == other else _number(own["correlation"].get(other)) for other in names)
         cells = (_number(own["mean"]), _number(own["correlation_with_reward"]))
         table.add_row(text(one_line(name)), *cells, *pairs)
     return table
 
 
-def _lengths(found: dict[str, Any]) -> Table | None:
-    length = found["length"]
+def _lengths(overall: dict[str, Any]) -> Table | None:
+    length = overall["length"]
     if not length["bins"]:
         return None
     overall, within = (_number(length[key]) for key in ("correlation", "correlation_within_tasks"))
     title = f"length against reward: correlation {overall}, within tasks {within}"
     table = _table(title, length["unit"], "rollouts", "mean reward", "pass rate")
-    for each in length["bins"]:
-        span_ = f"{each['from']:,}-{each['to']:,}"
-        table.add_row(span_, f"{each['rollouts']:,}", _number(each["mean_reward"]), _number(each["pass_rate"]))
+    for part in length["bins"]:
+        lengths = f"{part['from']:,}-{part['to']:,}"
+        table.add_row(lengths, f"{part['rollouts']:,}", _number(part["mean_reward"]), _number(part["pass_rate"]))
     return table
 
 

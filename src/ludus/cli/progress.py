@@ -33,7 +33,8 @@ class Display:
         self.console = Console(stderr=True, highlight=False)
         self._quiet = quiet
         self._live: Live | None = None
-        self._printed_at = time.perf_counter()
+        self._began = self._printed_at = time.perf_counter()
+        self._next = self._began + 1.0
         self._warned: set[BlockingCall] = set()
 
     def say(self, line: str) -> None:
@@ -48,7 +49,7 @@ class Display:
             self.say(f"checking rows: {rows:,}")
 
     def show_live(self, line: str) -> bool:
-        """Show a line that replaces the one before. Without a terminal it is printed. Returns whether there is one."""
+        """Show a line that replaces the previous one. Without a terminal it is printed, and the result is false."""
         if not self.console.is_terminal:
             self.say(line)
             return False
@@ -57,6 +58,16 @@ class Display:
             self._live.start()
         self._live.update(text(line), refresh=True)
         return True
+
+    def show_share(self, what: str, share: float | None, facts: str = "") -> None:
+        """Show which share of the work is done (0 to 1; None: unknown), from the first second on."""
+        now = time.perf_counter()
+        if self._quiet or now < self._next:
+            return
+        done = f"{share:.0%} done" if share is not None else ""
+        left = f"{clock((now - self._began) * (1 / share - 1))} left" if share else ""
+        line = f"{what}: {', '.join(filter(None, (facts, done, left)))}"
+        self._next = now + (REFRESH if self.show_live(line) else PLAIN_EVERY)
 
     def watch(self, collector: Collector) -> Coroutine[Any, Any, None]:
         """Show progress until cancelled, and warn with the stages in flight when nothing changes.
@@ -100,7 +111,7 @@ class Display:
     def warn_of_blocking(self, collector: Collector) -> None:
         """Say once which code blocks the event loop.
 
-        The watchdog's thread calls this, while there is time to stop the run: a blocked loop runs no task that could.
+        The watchdog's thread calls this, in time to stop the run: a blocked event loop runs no task.
         """
         for call, warning in collector.watchdog.warnings().items():
             if call not in self._warned:

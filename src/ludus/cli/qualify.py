@@ -90,8 +90,8 @@ def show_card(console: Console, card: Card) -> None:
     )
     console.print(_figures(card))
     console.print(_policies(card))
-    for why in dict.fromkeys(each.why for each in card.exploits if each.why):
-        families = ", ".join(each.family for each in card.exploits if each.why == why)
+    for why in dict.fromkeys(exploit.why for exploit in card.exploits if exploit.why):
+        families = ", ".join(exploit.family for exploit in card.exploits if exploit.why == why)
         show_block(console, text(f"expected of {families}: {why}", "dim"))
     console.print(_checks(card))
     if card.tool_errors:
@@ -136,7 +136,7 @@ def _figures(card: Card) -> Table:
     sources = (source if count == card.rows else f"{source} ({count})" for source, count in card.gold_from.items())
     table.add_row("right answers from", text(", ".join(sources) or "-"))
     table.add_row("wrong answers accepted", text(_rate(card.false_positive, "")))
-    table.add_row("strictness", text(_rate(card.false_negative, " right answers refused that are written otherwise")))
+    table.add_row("strictness", text(_rate(card.false_negative, " right answers in another form refused")))
     if card.false_negative.wrong:
         table.add_row("", text(one_line(f"first: {card.false_negative.examples[0]}")))
     if card.thresholds.pass_reward is not None:
@@ -155,10 +155,10 @@ def _policies(card: Card) -> Table:
     table.add_column("bad policy", overflow="fold", ratio=1)
     table.add_column("earns", justify="right", no_wrap=True)
     table.add_column("may earn", justify="right", no_wrap=True)
-    for each in card.exploits:
-        style = "bold red" if each.excess else ""
-        name = text(each.best if each.reward else each.family)
-        table.add_row(name, text(f"{each.reward:.3f}", style), f"{each.limit:.3f}")
+    for exploit in card.exploits:
+        style = "bold red" if exploit.excess else ""
+        name = text(exploit.best if exploit.reward else exploit.family)
+        table.add_row(name, text(f"{exploit.reward:.3f}", style), f"{exploit.limit:.3f}")
     return table
 
 

@@ -1,4 +1,4 @@
-"""`ludus recall`: which stored rewards would a mended verifier change, and which policies were trained on them?"""
+"""`ludus recall`: which stored rewards would a fixed verifier change, and which policies were trained on them?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_SHOWN = 10
 def recall(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Collections' folders, or files of rollouts.")],
     environment: Annotated[
-        str, typer.Option("--env", "-e", metavar="ENV", help="The environment with the mended verifier.")
+        str, typer.Option("--env", "-e", metavar="ENV", help="The environment with the fixed verifier.")
     ],
     output: Annotated[
         Path | None,
@@ -36,7 +36,7 @@ def recall(
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=65_536, help="Rows in flight.")] = 64,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Find every stored rollout whose reward a mended verifier would change, by policy version, dataset row and run.
+    """Find every stored rollout whose reward a fixed verifier would change, by policy version, dataset row and run.
 
     Nothing is changed in the runs. Rollouts of other environments are left alone. The exit code is 1 if the new
     verifier cannot judge a rollout, and 2 if no rollout is of this environment.
@@ -50,17 +50,17 @@ def recall(
     settings = parse_assignments(set_ or [])
     with prints_to_stderr(json_):
         options: dict[str, Any] = {"output": output, "settings": settings, "all_rows": all_}
-        found = Recall(runs, environment, concurrency=concurrency, **options)
-    if not _run(found, as_json=json_):
+        recalled = Recall(runs, environment, concurrency=concurrency, **options)
+    if not _run(recalled, as_json=json_):
         raise typer.Exit(130)
     if json_:
-        print(safe_json(found.summary()))
+        print(safe_json(recalled.summary()))
     else:
-        show_recall(stdout_console(), found)
-    raise typer.Exit(1 if found.total.findings["failed"] else 0)
+        show_recall(stdout_console(), recalled)
+    raise typer.Exit(1 if recalled.total.findings["failed"] else 0)
 
 
-def _run(found: Recall, *, as_json: bool) -> bool:
+def _run(recalled: Recall, *, as_json: bool) -> bool:
     """Score every run. Returns false if the user stopped it."""
     from ludus.cli.progress import Display
     from ludus.cli.screen import prints_to_stderr
@@ -69,26 +69,28 @@ def _run(found: Recall, *, as_json: bool) -> bool:
 
     display = Display(quiet=as_json)
     try:
-        with prints_to_stderr(as_json), contextlib.closing(found.rescorings()) as rescorings:
+        with prints_to_stderr(as_json), contextlib.closing(recalled.rescorings()) as rescorings:
             for rescoring in rescorings:
                 asyncio.run(until_stopped(rescoring, watch(rescoring, display, quiet=as_json)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         display.close()
-        display.say("stopped: the runs are unchanged" + (f", and {found.output} is incomplete" if found.output else ""))
+        display.say(
+            "stopped: the runs are unchanged" + (f", and {recalled.output} is incomplete" if recalled.output else "")
+        )
         return False
     finally:
         display.close()
     return True
 
 
-def show_recall(console: Console, found: Recall) -> None:
+def show_recall(console: Console, recalled: Recall) -> None:
     """Print the findings: all, by policy version, by run, and the first rows of the dataset."""
     from rich.table import Table
 
     from ludus.cli.screen import emit, one_line, text
     from ludus.rescore.recalled import FINDINGS
 
-    summary = found.summary()
+    summary = recalled.summary()
     table = Table(title=f"{summary['rollouts']:,} rollouts", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -99,26 +101,26 @@ def show_recall(console: Console, found: Recall) -> None:
     console.print(table)
     title = "wrong rewards that each policy version was trained on"
     _show_counts(console, title, "policy version", _policies(summary))
-    _show_counts(console, "by run", "run", [(each["run"], each) for each in summary["runs"]])
-    rows = [(each["task_id"], each) for each in summary["dataset_rows"][:MAX_SHOWN]]
+    _show_counts(console, "by run", "run", [(run["run"], run) for run in summary["runs"]])
+    rows = [(row["task_id"], row) for row in summary["dataset_rows"][:MAX_SHOWN]]
     if rows:
         more = summary["dataset_rows_changed"] - len(rows)
         title = "by row of the dataset" + (f" ({more:,} more)" if more else "")
         _show_counts(console, title, "task", rows, ("wrong", "newly_masked", "was_masked", "drifted"))
-    for each in summary["failures"][:MAX_SHOWN]:
-        failure = f"{each['run']}, line {each['line']}: {each['stage']}: {each['kind']}: {one_line(str(each['cause']))}"
-        emit(console, text(failure, "red"))
+    for failure in summary["failures"][:MAX_SHOWN]:
+        where, cause = f"{failure['run']}, line {failure['line']}", one_line(str(failure["cause"]))
+        emit(console, text(f"{where}: {failure['stage']}: {failure['kind']}: {cause}", "red"))
     for run in summary["runs"]:
         if run["corrected"]:
             emit(console, text(f"corrected: {run['corrected']}", "dim"))
-    if found.output is not None:
-        emit(console, text(f"every changed rollout: {found.output / 'changes.jsonl'}", "dim"))
+    if recalled.output is not None:
+        emit(console, text(f"every changed rollout: {recalled.output / 'changes.jsonl'}", "dim"))
 
 
 def _policies(summary: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [
-        (each["policy_version"] or f"{each['model'] or 'a model'} (no version recorded)", each)
-        for each in summary["policies"]
+        (policy["policy_version"] or f"{policy['model'] or 'a model'} (no version recorded)", policy)
+        for policy in summary["policies"]
     ]
 
 
@@ -129,7 +131,7 @@ def _show_counts(
     rows: list[tuple[str, dict[str, Any]]],
     columns: tuple[str, ...] = ("trained_on", "wrong", "newly_masked", "was_masked", "drifted", "failed"),
 ) -> None:
-    """Print a table of counts; where the terminal is too narrow for one, a line for each row."""
+    """Print a table of counts; on a narrow terminal, a line for each row."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -136,8 +136,11 @@ def show_rollout(console: Console, row: Row) -> None:
 def prompt_of(row: Row) -> list[Row]:
     """The prompt of a row, as items."""
     asked = _object(row.get("responses_create_params"))
-    given = asked.get("input")
-    prompt = [{"role": "user", "content": given}] if isinstance(given, str) else _items(given)
+    prompt = (
+        [{"role": "user", "content": asked["input"]}]
+        if isinstance(asked.get("input"), str)
+        else _items(asked.get("input"))
+    )
     if isinstance(asked.get("instructions"), str):
         prompt.insert(0, {"role": "system", "content": asked["instructions"]})
     return prompt

@@ -31,6 +31,11 @@ _ONE_LINE = 72
 _MAX_WIDTH = 1000
 
 
+def say(message: str) -> None:
+    """Print a line on stderr."""
+    print(clean(message), file=sys.stderr, flush=True)
+
+
 def stdout_console() -> Console:
     """A console on stdout. A character that the encoding lacks becomes a question mark instead of an error."""
     if isinstance(sys.stdout, TextIOWrapper):
@@ -39,7 +44,7 @@ def stdout_console() -> Console:
 
 
 def print_unbroken(console: Console, table: Table) -> None:
-    """Print a table of addresses without breaking its cells: on a narrow terminal, the lines run over its edge."""
+    """Print a table without breaking its cells: on a narrow terminal, lines run over the edge."""
     console.width = max(console.width, _widest(console, table))
     console.print(table)
 
@@ -55,14 +60,14 @@ def _widest(console: Console, table: Table) -> int:
 
 @contextlib.contextmanager
 def prints_to_stderr(wanted: bool) -> Iterator[None]:
-    """While it holds, print() in an environment's code goes to stderr, so that stdout holds only JSON."""
+    """Redirect print() in an environment's code to stderr, so that stdout holds only JSON."""
     with contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext():
         yield
 
 
 def clean(text: str) -> str:
     """Replace control characters with visible symbols: an escape code reads `␛[31m`."""
-    return _CONTROL.sub(lambda found: _symbol(ord(found[0])), text.replace("\r\n", "\n"))
+    return _CONTROL.sub(lambda match: _symbol(ord(match[0])), text.replace("\r\n", "\n"))
 
 
 def text(value: object, style: str = "") -> Text:
@@ -86,7 +91,7 @@ def safe_json(value: Any, indent: int | None = 2) -> str:
         written = json.dumps(value, ensure_ascii=not unicode, indent=indent, allow_nan=False)
     except ValueError:
         written = json.dumps(_finite(value), ensure_ascii=not unicode, indent=indent)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", written)
 
 
 def pretty(value: Any) -> str:

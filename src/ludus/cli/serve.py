@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -101,15 +100,18 @@ def serve(
 
 def run_plan(plan: Plan, *, as_json: bool = False) -> None:
     """Serve a plan until Ctrl-C or SIGTERM."""
+    from ludus.cli.screen import say
     from ludus.serve.serving import Serving
     from ludus.serve.worker import run
 
-    serving = Serving(plan, say=_say)
+    serving = Serving(plan, say=say)
     serving.bind()
     run(_until_stopped(serving, as_json))
 
 
 async def _until_stopped(serving: Serving, as_json: bool) -> None:
+    from ludus.cli.screen import say
+
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -133,20 +135,24 @@ async def _until_stopped(serving: Serving, as_json: bool) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await starting
         await serving.stop()
-    _say("stopped: all sessions are closed")
+    say("stopped: all sessions are closed")
 
 
 async def _report_waiting(serving: Serving) -> None:
     """Print what the start is waiting for, once it takes more than a second."""
+    from ludus.cli.screen import say
+
     reported = ""
     while True:
         await asyncio.sleep(1.0)
         progress = serving.progress()
         waiting = progress.get("waiting_for") or ", ".join(
-            f"worker {each['worker']}: {each['waiting_for']}" for each in progress["workers"] if not each["ready"]
+            f"worker {worker['worker']}: {worker['waiting_for']}"
+            for worker in progress["workers"]
+            if not worker["ready"]
         )
         if waiting and waiting != reported:
-            _say(f"waiting for {waiting}")
+            say(f"waiting for {waiting}")
             reported = waiting
 
 
@@ -181,9 +187,3 @@ KINDS = {
     "responses_api_agents": "agent",
     "responses_api_models": "model",
 }
-
-
-def _say(message: str) -> None:
-    from ludus.cli.screen import clean
-
-    print(clean(message), file=sys.stderr, flush=True)

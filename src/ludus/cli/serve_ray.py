@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ludus.serve.plan import Plan
+    from ludus.serve.ray_serving import RayServing
 
 
 def serve_ray(plan: Plan, address: str, port: int, *, as_json: bool) -> None:
@@ -17,37 +17,30 @@ def serve_ray(plan: Plan, address: str, port: int, *, as_json: bool) -> None:
 
 
 async def _until_stopped(plan: Plan, address: str, port: int, as_json: bool) -> None:
+    from ludus.cli.screen import say
     from ludus.serve.ray_serving import RayServing
 
-    serving = RayServing(plan, address, port, say=_say)
-    collecting = asyncio.current_task()
-    assert collecting is not None
+    serving = RayServing(plan, address, port, say=say)
+    running = asyncio.current_task()
+    assert running is not None
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, collecting.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     try:
         async with serving:
             _show(serving, as_json)
             await asyncio.Event().wait()
     except asyncio.CancelledError:
-        _say("stopped: all sessions are closed")
+        say("stopped: all sessions are closed")
 
 
-def _show(serving: object, as_json: bool) -> None:
+def _show(serving: RayServing, as_json: bool) -> None:
     from ludus.cli.screen import safe_json
-    from ludus.serve.ray_serving import RayServing
 
-    assert isinstance(serving, RayServing)
     plan = serving.plan
-    rows = [{"name": each.name, "kind": each.kind, "url": serving.url_of(each)} for each in plan.servers]
+    rows = [{"name": server.name, "kind": server.kind, "url": serving.url_of(server)} for server in plan.servers]
     if as_json:
         print(safe_json({"ready": True, "workers": plan.workers, "servers": rows}, indent=None), flush=True)
         return
     for row in rows:
         print(f"{row['name']:<32} {row['url']}")
     print(f"ready with {plan.workers} replica{'s' * (plan.workers > 1)}. Ctrl-C stops all servers.", flush=True)
-
-
-def _say(message: str) -> None:
-    from ludus.cli.screen import clean
-
-    print(clean(message), file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import Any
 
-#: Memory that a sandbox needs at least, its interpreter and its files included.
+#: The least memory of a sandbox, with its interpreter and files.
 _SANDBOX_BYTES = 32 << 20
 
 
@@ -23,13 +23,15 @@ def serve_sandbox(host: str, port: int, most: int, token_env: str, settings: dic
 
     for key in settings:
         if not key.startswith("sandbox."):
-            known = "sandbox.provider, sandbox.image (the only image that it lends) and sandbox.warm"
+            known = "sandbox.provider, sandbox.image (the only image that it offers) and sandbox.warm"
             raise UserError(f"unknown setting {key}", f"A sandbox server takes {known}")
-    given = checked(SandboxSettings, {key.partition(".")[2]: value for key, value in settings.items()}, "sandbox")
+    checked_settings = checked(
+        SandboxSettings, {key.partition(".")[2]: value for key, value in settings.items()}, "sandbox"
+    )
     guard = Guard(token=required_token({host}, token_env), body_bytes=1 << 28)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     most = max(min(most, memory // _SANDBOX_BYTES), 1)
-    run(_serve(bind("the sandbox server", host, port), guard, given, most, as_json))
+    run(_serve(bind("the sandbox server", host, port), guard, checked_settings, most, as_json))
 
 
 async def _serve(listening: Any, guard: Any, settings: Any, most: int, as_json: bool) -> None:

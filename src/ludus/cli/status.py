@@ -19,12 +19,12 @@ def status(
     """
     from ludus.cli.screen import safe_json, stdout_console
 
-    found = asyncio.run(_ask(head.rstrip("/"), token_env))
+    health = asyncio.run(_ask(head.rstrip("/"), token_env))
     if json_:
-        print(safe_json(found))
+        print(safe_json(health))
     else:
-        _show(stdout_console(), found)
-    if any(server["status"] != "ok" for server in found["servers"]):
+        _show(stdout_console(), health)
+    if any(server["status"] != "ok" for server in health["servers"]):
         raise typer.Exit(1)
 
 
@@ -56,7 +56,7 @@ async def _health(server: dict[str, Any], token_env: str) -> dict[str, Any]:
     return {**server, **health, "name": server.get("process_name") or server["name"]}
 
 
-def _show(console: Any, found: dict[str, Any]) -> None:
+def _show(console: Any, health: dict[str, Any]) -> None:
     from rich.table import Table
 
     from ludus.cli.screen import emit, print_unbroken, text
@@ -65,14 +65,14 @@ def _show(console: Any, found: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("server", "kind", "address", "status", "sessions"):
         table.add_column(column, overflow="fold")
-    for server in found["servers"]:
+    for server in health["servers"]:
         sessions = server.get("sessions_open")
         in_worker = f" in worker {server['worker']}" if "worker" in server else ""
         shown = "" if sessions is None else f"{sessions:g}{in_worker}"
         cells = (server["name"], KINDS[server["server_type"]], server["url"], server["status"], shown)
         table.add_row(*map(text, cells))
     print_unbroken(console, table)
-    for worker in found.get("workers", []):
+    for worker in health.get("workers", []):
         state = "ready" if worker["ready"] else f"waiting for {worker['waiting_for']}"
         pid = f" (pid {worker['pid']})" if "pid" in worker else ""
         emit(console, text(f"worker {worker['worker']}{pid}: {state}, restarted {worker['restarts']} times"))

@@ -104,17 +104,22 @@ def _show_first_rows(console: Console, rescoring: Rescoring) -> None:
         for name in ("line", "before", "after"):
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("changed rollout", overflow="ellipsis", no_wrap=True)
-        for each in changes.changes:
-            after = text(number(each["after"]), reward_style(each["after"]))
-            after.append(" (masked)" if each.get("mask") else "")
-            cells = (text(each["line"]), text(number(each["before"])), after, text(one_line(str(each["rollout_id"]))))
+        for change in changes.changes:
+            after = text(number(change["after"]), reward_style(change["after"]))
+            after.append(" (masked)" if change.get("mask") else "")
+            cells = (
+                text(change["line"]),
+                text(number(change["before"])),
+                after,
+                text(one_line(str(change["rollout_id"]))),
+            )
             table.add_row(*cells)
         console.print(table)
         if more := changes.counts["changed"] - len(changes.changes):
             emit(console, text(f"{more:,} more changed", "dim"))
-    for each in changes.failed[:5]:
-        failure = f"line {each['line']}: {each['stage']}: {each['kind']}: {one_line(each['cause'])}"
-        emit(console, text(failure, "red"))
+    for failure in changes.failed[:5]:
+        line = f"line {failure['line']}: {failure['stage']}: {failure['kind']}: {one_line(failure['cause'])}"
+        emit(console, text(line, "red"))
     if changes.drifted:
         more = changes.drift_count - len(changes.drifted)
         names = ", ".join(one_line(str(name)) for name in changes.drifted) + (f" and {more:,} more" if more else "")

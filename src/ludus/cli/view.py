@@ -60,19 +60,19 @@ def view(
         raise UserError("--play-model needs an environment", "Add --play ENV")
     if query and export is None and publish is None:
         raise UserError("--query chooses the rollouts that are written", "Add --export FILE, or search in the page")
-    found = paths or [Path("runs") if Path("runs").is_dir() else Path()]
+    places = paths or [Path("runs") if Path("runs").is_dir() else Path()]
     costs = read_prices(prices) if prices is not None else None
     if export is not None or publish is not None:
-        _write(found, costs, tokenizer, export, publish, query, as_json=json_)
+        _write(places, costs, tokenizer, export, publish, query, as_json=json_)
         return
     _check_play(play or [], play_model)
-    viewer = Viewer(found, port=port, prices=costs, tokenizer=tokenizer, play=play, play_model=play_model)
+    viewer = Viewer(places, port=port, prices=costs, tokenizer=tokenizer, play=play, play_model=play_model)
     running.raise_file_limit()
     running.run(_until_stopped(viewer, as_json=json_, opens=open_))
 
 
 def _check_play(environments: list[str], model: str | None) -> None:
-    """Report a wrong name now, and not when somebody presses Start."""
+    """Report a wrong name now, not when somebody presses Start."""
     if not environments:
         return
     from ludus.environment import Environment
@@ -111,9 +111,9 @@ def _write(
     decoder = Tokenizer(tokenizer) if tokenizer is not None else None
     for write, to in ((export_page, page), (publish, site)):
         if to is not None:
-            found = write(runs, to, query, decoder)
-            said = f"{found['rollouts']:,} rollouts, {found['bytes'] / 1e6:.1f} MB: {to}"
-            print(safe_json(found, indent=None) if as_json else clean(said))
+            written = write(runs, to, query, decoder)
+            said = f"{written['rollouts']:,} rollouts, {written['bytes'] / 1e6:.1f} MB: {to}"
+            print(safe_json(written, indent=None) if as_json else clean(said))
 
 
 async def _until_stopped(viewer: Viewer, *, as_json: bool, opens: bool) -> None:

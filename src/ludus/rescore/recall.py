@@ -1,4 +1,4 @@
-"""Which stored rewards would a mended verifier change, and which policies were trained on them? `ludus recall`.
+"""Which stored rewards would a fixed verifier change, and which policies were trained on them? `ludus recall`.
 
 It is a `ludus verify --stale` of several runs, and its output is compared with the runs line by line, so it lives in
 the same room. Runs are read as streams: in memory are one byte for each rollout of a run, and the counts by policy

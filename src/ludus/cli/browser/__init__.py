@@ -1,1 +1,1 @@
-"""The terminal browser of `ludus show`: the views of `ludus view`, for those on a remote machine."""
+"""The terminal browser of `ludus show`: the views of `ludus view` for a remote machine."""

@@ -14,31 +14,31 @@ WIDTH = 40
 _MOST = 12
 
 
-def figures(found: dict[str, Any]) -> RenderableType:
+def figures(run: dict[str, Any]) -> RenderableType:
     """Everything about a run that fits a page."""
-    return Group(*_head(found), *_rewards(found), *_bars(found), *_lists(found))
+    return Group(*_head(run), *_rewards(run), *_bars(run), *_lists(run))
 
 
-def _head(found: dict[str, Any]) -> list[RenderableType]:
-    counts, tokens = found["counts"], found["tokens"]
+def _head(run: dict[str, Any]) -> list[RenderableType]:
+    counts, tokens = run["counts"], run["tokens"]
     line = ", ".join(f"{counts[name]:,} {name}" for name in ("dispatched", "completed", "failed", "masked", "retried"))
-    environments = ", ".join(found["environments"])
-    head = [text(one_line(f"{environments} with {found['model']}"), "bold"), text(line)]
-    index, warnings = found["index"], found["warnings"]
+    environments = ", ".join(run["environments"])
+    head = [text(one_line(f"{environments} with {run['model']}"), "bold"), text(line)]
+    index, warnings = run["index"], run["warnings"]
     if index["facts"] < index["bytes"]:
         head.append(text(f"indexing: {index['facts'] / index['bytes']:.0%}", "yellow"))
-    if found["bad_lines"]["total"]:
-        head.append(text(f"{found['bad_lines']['total']:,} lines cannot be read", "red"))
+    if run["bad_lines"]["total"]:
+        head.append(text(f"{run['bad_lines']['total']:,} lines cannot be read", "red"))
     head += [text(f"warning: {one_line(str(warning))}", "yellow") for warning in warnings[:5]]
     if tokens["input"] is None and tokens["output"] is None:
         return [*head, text("tokens: not recorded")]
     return [*head, text(f"tokens: {whole(tokens['input'])} read, {whole(tokens['output'])} written")]
 
 
-def _rewards(found: dict[str, Any]) -> list[RenderableType]:
-    reward, histogram = found["reward"], found["histogram"]
+def _rewards(run: dict[str, Any]) -> list[RenderableType]:
+    reward, histogram = run["reward"], run["histogram"]
     interval = f" (95 % interval {number(reward['ci95'][0])} to {number(reward['ci95'][1])})" if reward["ci95"] else ""
-    passes = ", ".join(f"pass@{k} {value:.3f}" for k, value in found["pass@k"].items())
+    passes = ", ".join(f"pass@{k} {value:.3f}" for k, value in run["pass@k"].items())
     lines: list[RenderableType] = [_title("rewards"), text(f"mean {number(reward['mean'])}{interval}  {passes}")]
     counts = histogram["counts"]
     step = (histogram["high"] - histogram["low"]) / max(len(counts), 1)
@@ -47,26 +47,28 @@ def _rewards(found: dict[str, Any]) -> list[RenderableType]:
     return lines
 
 
-def _bars(found: dict[str, Any]) -> list[RenderableType]:
-    stages = found["stages"]
+def _bars(run: dict[str, Any]) -> list[RenderableType]:
+    stages = run["stages"]
     if not stages:
         return []
-    total = sum(each["seconds"] for each in stages) or 1.0
+    total = sum(stage["seconds"] for stage in stages) or 1.0
     lines = [
-        _bar(each["stage"], each["seconds"], total, f"{each['seconds']:,.2f} s, {each['seconds'] / total:.0%}")
-        for each in stages
+        _bar(stage["stage"], stage["seconds"], total, f"{stage['seconds']:,.2f} s, {stage['seconds'] / total:.0%}")
+        for stage in stages
     ]
     return [_title("time by stage"), *lines]
 
 
-def _lists(found: dict[str, Any]) -> list[RenderableType]:
-    failures = [(f"{each['stage']}/{each['kind']}", each["count"], each["cause"]) for each in found["failures"]]
-    tools = [(each["name"], each["calls"], f"{each['errors']:,} errors") for each in found["tools"]]
-    ends = [(each["name"], each["count"], "") for each in found["stop_reasons"]]
-    masks = [(each["name"], each["count"], "") for each in found["masks"]]
+def _lists(run: dict[str, Any]) -> list[RenderableType]:
+    failures = [
+        (f"{failure['stage']}/{failure['kind']}", failure["count"], failure["cause"]) for failure in run["failures"]
+    ]
+    tools = [(tool["name"], tool["calls"], f"{tool['errors']:,} errors") for tool in run["tools"]]
+    ends = [(reason["name"], reason["count"], "") for reason in run["stop_reasons"]]
+    masks = [(reason["name"], reason["count"], "") for reason in run["masks"]]
     values = [
-        (each["name"], number(each["mean"]), f"{number(each['low'])} to {number(each['high'])}")
-        for each in (*found["components"], *found["values"])
+        (value["name"], number(value["mean"]), f"{number(value['low'])} to {number(value['high'])}")
+        for value in (*run["components"], *run["values"])
     ]
     lines: list[RenderableType] = []
     for title, rows in (

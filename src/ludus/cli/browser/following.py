@@ -1,4 +1,4 @@
-"""A screen that shows figures of an index, and reads them again when the index has grown."""
+"""A screen with figures from an index. It reads them again when the index has grown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ludus.errors import UserError
 from ludus.http.messages import Refusal
 from ludus.view.database import IndexBusy, IndexLost
 
-#: Seconds between two looks at the index.
+#: Seconds between two polls of the index.
 LOOK_EVERY = 1.0
 
 
@@ -26,11 +26,11 @@ class FollowingScreen(Screen[None]):
         raise NotImplementedError
 
     def read(self) -> Any:
-        """What to show. Called in a thread."""
+        """The content of the screen. Called in a thread."""
         raise NotImplementedError
 
-    def show(self, found: Any) -> None:
-        """Show what was read."""
+    def show(self, content: Any) -> None:
+        """Show the content that `read` returned."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
@@ -51,14 +51,14 @@ class FollowingScreen(Screen[None]):
         """Read and show. A mistake in a query and an unreadable file are shown as a message."""
         message = self.query_one("#message", Static)
         try:
-            found = await asyncio.to_thread(self.read)
+            content = await asyncio.to_thread(self.read)
         except (UserError, Refusal) as error:
             message.update(text(error))
             if isinstance(error, (IndexBusy, IndexLost)):
                 self._shown = None  # the next look may succeed
             return
         message.update("")
-        self.show(found)
+        self.show(content)
 
 
 def fill(table: DataTable[Any], rows: list[tuple[str, list[Any]]]) -> None:

@@ -1,4 +1,4 @@
-"""One rollout as a conversation with its verdict: the view of `ludus show DIR N`, with keys to go to the next one."""
+"""One rollout as a conversation with its verdict: the view of `ludus show DIR N`, with keys for the next rollout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NARROWEST = 40
 
 
 class RolloutScreen(FollowingScreen):
-    """One rollout. n and p go to the next and the previous one of the list that it was opened from."""
+    """One rollout. n and p go to the next and the previous rollout of the list."""
 
     BINDINGS: ClassVar = [
         Binding("escape", "app.pop_screen", "Back"),
@@ -60,9 +60,9 @@ class RolloutScreen(FollowingScreen):
             around = neighbours(database, self._query, "order", self._rollout)
         return conversation(row, width), around
 
-    def show(self, found: tuple[Text, dict[str, Any]]) -> None:
+    def show(self, content: tuple[Text, dict[str, Any]]) -> None:
         """Show the text."""
-        shown, self._around = found
+        shown, self._around = content
         place, total = self._around.get("place"), self._around.get("total")
         self.query_one("#place", Static).update(text(f"{self._run.run.name}: rollout {place} of {total}", "bold"))
         self.query_one("#conversation", Static).update(shown)
@@ -98,7 +98,7 @@ def _shortened(value: Any, depth: int = _MAX_DEPTH) -> Any:
     if isinstance(value, dict):
         return {key: _shortened(value[key], depth - 1) for key in list(value)[:MAX_ENTRIES]}
     if isinstance(value, list):
-        shown = [_shortened(each, depth - 1) for each in value[:MAX_ENTRIES]]
+        shown = [_shortened(entry, depth - 1) for entry in value[:MAX_ENTRIES]]
         if len(value) > MAX_ENTRIES and isinstance(value[0], dict):
             said = f"… ({len(value) - MAX_ENTRIES:,} items more)"
             shown.append({"type": "message", "role": "system", "content": said})

@@ -67,15 +67,16 @@ class RunScreen(FollowingScreen):
             page = rollouts_page(database, self._query, "order", 0, LISTED)
         return {**self._run.overview({}), "page": page}
 
-    def show(self, found: dict[str, Any]) -> None:
+    def show(self, content: dict[str, Any]) -> None:
         """Fill everything."""
-        self.query_one("#figures", Static).update(figures(found))
-        self._tasks = {str(task["id"]): task["task_id"] for task in found["tasks"]["cells"]}
-        self._failures = [(each["stage"], each["kind"]) for each in found["failures"]]
-        fill(self._table("tasks"), [(str(task["id"]), _task_cells(task)) for task in found["tasks"]["cells"]])
-        fill(self._table("failures"), [(str(at), _failure_cells(each)) for at, each in enumerate(found["failures"])])
-        fill(self._table("tools"), [(tool["name"], _tool_cells(tool)) for tool in found["tools"]])
-        page = found["page"]
+        self.query_one("#figures", Static).update(figures(content))
+        self._tasks = {str(task["id"]): task["task_id"] for task in content["tasks"]["cells"]}
+        failures = content["failures"]
+        self._failures = [(failure["stage"], failure["kind"]) for failure in failures]
+        fill(self._table("tasks"), [(str(task["id"]), _task_cells(task)) for task in content["tasks"]["cells"]])
+        fill(self._table("failures"), [(str(at), _failure_cells(failure)) for at, failure in enumerate(failures)])
+        fill(self._table("tools"), [(tool["name"], _tool_cells(tool)) for tool in content["tools"]])
+        page = content["page"]
         fill(self._table("rollouts"), [(str(row["id"]), _rollout_cells(row)) for row in page["rollouts"]])
         more = page["total"] - len(page["rollouts"])
         said = f"{page['total']:,} rollouts" + (f"; the first {LISTED} are listed, search for others" if more else "")
@@ -123,10 +124,10 @@ class RunScreen(FollowingScreen):
 
 def _quoted(value: Any) -> str:
     """A value in a query. A quotation mark in it becomes a wildcard; a value with a wildcard is a pattern (GLOB)."""
-    found = str(value)
-    if '"' in found or "*" in found:
-        found = found.replace("[", "[[]").replace('"', "*")
-    return f'"{found}"'
+    pattern = str(value)
+    if '"' in pattern or "*" in pattern:
+        pattern = pattern.replace("[", "[[]").replace('"', "*")
+    return f'"{pattern}"'
 
 
 def _task_cells(task: dict[str, Any]) -> list[Any]:

@@ -41,9 +41,9 @@ class RunsScreen(FollowingScreen):
         """The figures of all runs."""
         return self._runs.headlines()
 
-    def show(self, found: list[dict[str, Any]]) -> None:
+    def show(self, runs: list[dict[str, Any]]) -> None:
         """Fill the table."""
-        fill(self.query_one("#runs", DataTable), [(run["key"], _cells(run)) for run in found])
+        fill(self.query_one("#runs", DataTable), [(run["key"], _cells(run)) for run in runs])
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open a run, unless it was deleted since it was listed."""

@@ -80,9 +80,9 @@ def convert(
         print(safe_json(done.as_json()))
         return
     for field, rows in done.left_out.items():
-        display.say(one_line(f"left out of {_counted(rows, 'row')}, because a task has no place for it: {field}"))
+        display.say(one_line(f"left out of {_counted(rows, 'row')}, because a task has no field for it: {field}"))
     if done.repeated:
-        display.say(f"{_counted(done.repeated, 'row')} held a task that was written already")
+        display.say(f"{_counted(done.repeated, 'row')} repeated an earlier task")
     place = "standard output" if output == STDOUT else done.output
     display.say(f"wrote {_counted(done.rows, 'task')} to {place}")
 
@@ -92,13 +92,13 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _mapping(file: Path | None, pairs: list[str], prompt: str | None, lists: dict[str, list[str]]) -> RowMapping:
-    """The mapping of a file with what the flags add to it."""
+    """The mapping of a file with the additions of the flags."""
     from ludus.data.convert import load_mapping
     from ludus.data.mapping import RowMapping
     from ludus.errors import UserError
     from ludus.prompt import load_prompt
 
-    found = load_mapping(file) if file is not None else RowMapping()
+    row_mapping = load_mapping(file) if file is not None else RowMapping()
     named: set[str] = set()
     for pair in pairs:
         field, equals, target = pair.partition("=")
@@ -107,9 +107,9 @@ def _mapping(file: Path | None, pairs: list[str], prompt: str | None, lists: dic
         if field.strip() in named:
             raise UserError(f"--map names {field.strip():.60} twice", "A field has one target")
         named.add(field.strip())
-        found.map[field.strip()] = target.strip()
+        row_mapping.map[field.strip()] = target.strip()
     for name, fields in lists.items():
-        getattr(found, name).extend(fields)
+        getattr(row_mapping, name).extend(fields)
     if prompt is not None:
-        found.prompt = load_prompt(prompt)
-    return found
+        row_mapping.prompt = load_prompt(prompt)
+    return row_mapping

@@ -43,7 +43,7 @@ def dedupe(
     if json_:
         print(safe_json(report.as_json()))
     else:
-        lines = [[each.where, each.first, f"{each.similarity:.3g}"] for each in report.examples]
+        lines = [[duplicate.where, duplicate.first, f"{duplicate.similarity:.3g}"] for duplicate in report.examples]
         print_columns("the first duplicates", ["row", "came before at", "similarity"], lines)
         values = {"rows": report.rows, "kept": report.kept, "exact duplicates": report.exact}
         values |= {"of these with other fields": report.differ, "near-duplicates": report.near}

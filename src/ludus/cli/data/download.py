@@ -33,5 +33,5 @@ def download(
     if json_:
         print(safe_json(manifest))
         return
-    size, commit = sum(each["bytes"] for each in manifest["files"]), manifest["sources"][0]["revision"]
+    size, commit = sum(file["bytes"] for file in manifest["files"]), manifest["sources"][0]["revision"]
     display.say(f"{len(manifest['files'])} files, {size:,} bytes, of commit {commit} are in {output}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from ludus.cli.data import export_options as options
 from ludus.cli.signals import interrupt_on_sigterm
 
 if TYPE_CHECKING:
-    from ludus.cli.progress import Display
     from ludus.data.export.exporting import Exported
 
 INTERRUPTED = 130
@@ -44,9 +42,9 @@ def export(
 ) -> None:
     """Write the rollouts of a run as a training set.
 
-    Failed rollouts never enter one, and masked ones only if --outcome asks for them. dpo, kto, rm and nemo-preference
-    take the best rollout of each task against its worst. The summary says how many rollouts were left out and why, and
-    what the format has no place for.
+    Failed rollouts are never exported, masked ones only if --outcome asks for them. dpo, kto, rm and nemo-preference
+    pair the best rollout of each task with its worst. The summary counts the rollouts that were left out, with reasons,
+    and lists what the format cannot hold.
 
     Example: ludus data export runs/first --to sft --min-reward 1 --output sft.jsonl
     """
@@ -69,7 +67,7 @@ def export(
         receipts=tuple(receipt or ()),
     )
     choices = format_named(to).checked_choices(reasoning=reasoning, tokens=tokens, shape=shape)
-    made = _run(
+    exported = _run(
         partial(
             export_run,
             run,
@@ -85,9 +83,9 @@ def export(
         quiet=json_,
     )
     if json_:
-        print(safe_json(made.as_json()))
+        print(safe_json(exported.as_json()))
         return
-    _show(made, to_stderr=output == "-")
+    _show(exported, to_stderr=output == "-")
 
 
 def _run(work: Callable[..., Exported], output: str, *, quiet: bool) -> Exported:
@@ -97,56 +95,38 @@ def _run(work: Callable[..., Exported], output: str, *, quiet: bool) -> Exported
     display = Display(quiet=quiet)
     interrupt_on_sigterm()
     try:
-        return work(tick=_Progress(display, quiet=quiet).show)
+        return work(tick=lambda share: display.show_share("exporting", share))
     except KeyboardInterrupt:
         display.close()
-        display.say(f"stopped: {output} was not made, and the run is unchanged")
+        display.say(f"stopped: {output} was not written, and the run is unchanged")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         display.close()
 
 
-class _Progress:
-    """Shows how far the export is: from the first second on, a line that changes, or a line every few seconds."""
-
-    def __init__(self, display: Display, *, quiet: bool) -> None:
-        self._display, self._quiet = display, quiet
-        self._next = time.perf_counter() + 1.0
-
-    def show(self, share: float) -> None:
-        """Show the share that is done, from 0 to 1."""
-        from ludus.cli.progress import PLAIN_EVERY, REFRESH
-
-        now = time.perf_counter()
-        if self._quiet or now < self._next:
-            return
-        live = self._display.show_live(f"exporting: {share:.0%} done")
-        self._next = now + (REFRESH if live else PLAIN_EVERY)
-
-
-def _show(made: Exported, *, to_stderr: bool) -> None:
+def _show(exported: Exported, *, to_stderr: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from ludus.cli.screen import stdout_console, text
 
-    table = Table(title=f"exported as {made.format}", show_header=False, title_justify="left")
+    table = Table(title=f"exported as {exported.format}", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
 
     def add(name: str, value: Any) -> None:
         table.add_row(text(name), text(value))
 
-    add("rollouts read", f"{made.rollouts:,}")
-    add("used", f"{made.used:,}")
-    for reason, count in made.left_out.items():
+    add("rollouts read", f"{exported.rollouts:,}")
+    add("used", f"{exported.used:,}")
+    for reason, count in exported.left_out.items():
         add("left out", f"{count:,}  {reason}")
-    add("rows written", f"{made.rows:,}")
-    for what, count in made.not_carried.items():
+    add("rows written", f"{exported.rows:,}")
+    for what, count in exported.not_carried.items():
         add("not carried", f"{count:,}  {what}")
-    if made.never_carried:
-        add("no place for", ", ".join(made.never_carried))
-    for name in made.outputs:
+    if exported.never_carried:
+        add("no place for", ", ".join(exported.never_carried))
+    for name in exported.outputs:
         add("written to", name)
     console = Console(stderr=True, highlight=False) if to_stderr else stdout_console()
     console.print(table)

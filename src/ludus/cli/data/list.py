@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ludus.cli.data.progress import print_columns
+
 
 def list_(
     what: Annotated[
@@ -26,32 +28,19 @@ def list_(
     from ludus.errors import UserError
 
     if what is None and search is None:
-        raise UserError("neither an owner nor a word to search for is given", "Example: ludus data list nvidia")
-    found: Any
+        raise UserError("name an owner, or a word with --search", "Example: ludus data list nvidia")
+    listing: Any
     with prints_to_stderr(json_):
         if what is not None and "/" in what:
-            found = list_files(what)
+            listing = list_files(what)
         else:
             owner = what.removeprefix("hf:") if what is not None else None
-            found = [each.as_json() for each in list_datasets(owner, search, limit)]
+            listing = [dataset.as_json() for dataset in list_datasets(owner, search, limit)]
     if json_:
-        print(safe_json(found))
-    elif isinstance(found, dict):
-        _show(f"{found['dataset']} at {found['revision']}", ["file"], [[each] for each in found["files"]])
+        print(safe_json(listing))
+    elif isinstance(listing, dict):
+        print_columns(f"{listing['dataset']} at {listing['revision']}", ["file"], [[file] for file in listing["files"]])
     else:
         names = ("name", "private", "downloads", "changed")
-        lines = [[str(each[name]) for name in names] for each in found]
-        _show("datasets", list(names), lines)
-
-
-def _show(title: str, columns: list[str], lines: list[list[str]]) -> None:
-    from rich.table import Table
-
-    from ludus.cli.screen import one_line, stdout_console, text
-
-    table = Table(title=text(one_line(title)), title_justify="left")
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    for line in lines:
-        table.add_row(*(text(one_line(cell)) for cell in line))
-    stdout_console().print(table)
+        lines = [[str(dataset[name]) for name in names] for dataset in listing]
+        print_columns("datasets", list(names), lines or [["none", "", "", ""]])

@@ -36,7 +36,7 @@ def overlap(
     if json_:
         print(safe_json(report.as_json()))
     else:
-        lines = [[each.where, each.first, f"{each.share:.0%}", each.text] for each in report.examples]
+        lines = [[example.where, example.first, f"{example.share:.0%}", example.text] for example in report.examples]
         print_columns("the first rows that overlap", ["row of B", "row of A", "share", "in both"], lines)
         values: dict[str, object] = {"rows of A": report.train_rows, "rows of B": report.test_rows}
         values |= {"overlapping": f"{report.overlapping:,} ({report.share:.2%} of B)"}

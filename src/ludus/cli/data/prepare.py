@@ -57,8 +57,8 @@ def prepare(
 
     files = [
         (split, name, file)
-        for split, given in (("train", train), ("validation", validation), ("example", example))
-        for name, file in _assignments(f"--{split}", given or [])
+        for split, assignments in (("train", train), ("validation", validation), ("example", example))
+        for name, file in _assignments(f"--{split}", assignments or [])
     ]
     licences = dict(_assignments("--license", license_ or []))
     weights = parse_mix(mix) if mix is not None else None
@@ -73,43 +73,43 @@ def prepare(
     raise typer.Exit(FOUND if manifest["conflicts"] else 0)
 
 
-def _assignments(option: str, given: list[str]) -> Iterator[tuple[str, str]]:
+def _assignments(option: str, assignments: list[str]) -> Iterator[tuple[str, str]]:
     from ludus.errors import UserError
 
-    for each in given:
-        name, _, value = each.partition("=")
+    for assignment in assignments:
+        name, _, value = assignment.partition("=")
         if not name or not value:
-            raise UserError(f"{option} {each:.80} is not ENV=VALUE", f"Example: {option} mcqa=...")
+            raise UserError(f"{option} {assignment:.80} is not ENV=VALUE", f"Example: {option} mcqa=...")
         yield name, value
 
 
-def _repeats(given: str | None) -> int | dict[str, int]:
+def _repeats(text: str | None) -> int | dict[str, int]:
     from ludus.data.mixing import parse_numbers
     from ludus.errors import UserError
 
-    if given is None:
+    if text is None:
         return 1
     hint = "Example: --repeats 2, or --repeats mcqa=2"
-    numbers = parse_numbers("--repeats", given if "=" in given else f"N={given}", hint)
+    numbers = parse_numbers("--repeats", text if "=" in text else f"N={text}", hint)
     for name, number in numbers.items():
         if number != int(number) or number > MAX_COUNT:
             raise UserError(f"--repeats {name}={number:g} is not a whole number from 1 to {MAX_COUNT:,}", hint)
     whole = {name: int(number) for name, number in numbers.items()}
-    return whole if "=" in given else whole["N"]
+    return whole if "=" in text else whole["N"]
 
 
 def _show(manifest: dict[str, Any], output: Path) -> None:
     from ludus.cli.screen import emit, one_line, stdout_console, text
 
     console = stdout_console()
-    for each in manifest["conflicts"]:
-        rows = f" ({each['rows']:,} rows, the first is {each['where']})" if each["rows"] else ""
-        emit(console, text(f"conflict: {one_line(each['message'])}{rows}", "yellow"))
+    for conflict in manifest["conflicts"]:
+        rows = f" ({conflict['rows']:,} rows, the first is {conflict['where']})" if conflict["rows"] else ""
+        emit(console, text(f"conflict: {one_line(conflict['message'])}{rows}", "yellow"))
     columns = ["split", "environment", "file", "licence", "rows", "repeats", "used"]
     lines = [
-        [f"{each[name]:,}" if isinstance(each[name], int) else each[name] for name in columns]
-        for each in manifest["sources"]
+        [f"{source[name]:,}" if isinstance(source[name], int) else source[name] for name in columns]
+        for source in manifest["sources"]
     ]
     print_columns("sources", columns, lines)
-    written = [[str(output / each["file"]), f"{each['rows']:,}", each["sha256"][:16]] for each in manifest["files"]]
+    written = [[str(output / file["file"]), f"{file['rows']:,}", file["sha256"][:16]] for file in manifest["files"]]
     print_columns("files", ["file", "rows", "sha256"], written)

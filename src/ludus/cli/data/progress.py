@@ -1,9 +1,8 @@
-"""What the commands that look after datasets share: a line of progress, and tables of named values."""
+"""Helpers of the `ludus data` commands: a line of progress, and tables of named values."""
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,27 +15,17 @@ FOUND = 1
 
 @contextlib.contextmanager
 def reading(what: str, *, quiet: bool) -> Iterator[Tick]:
-    """Show how far the reading is: from the first second on, a line that changes, or a line every few seconds.
+    """Show the progress of reading.
 
-    Ctrl-C and SIGTERM stop the reading; a file that was being written is removed.
+    Ctrl-C and SIGTERM stop the reading; a partly written file is removed.
     """
-    from ludus.cli.progress import PLAIN_EVERY, REFRESH, Display
+    from ludus.cli.progress import Display
     from ludus.cli.signals import interrupt_on_sigterm
-    from ludus.collection.table import clock
 
-    display, began = Display(quiet=quiet), time.perf_counter()
-    next_at = began + 1.0
+    display = Display(quiet=quiet)
 
     def tick(progress: ReadingProgress) -> None:
-        nonlocal next_at
-        now = time.perf_counter()
-        if quiet or now < next_at:
-            return
-        line = f"{what}: {progress.rows:,} rows, {progress.bytes / 1e6:,.0f} MB"
-        if progress.share:
-            left = (now - began) * (1 / progress.share - 1)
-            line += f", {progress.share:.0%} done, {clock(left)} left"
-        next_at = now + (REFRESH if display.show_live(line) else PLAIN_EVERY)
+        display.show_share(what, progress.share, f"{progress.rows:,} rows, {progress.bytes / 1e6:,.0f} MB")
 
     interrupt_on_sigterm()
     try:

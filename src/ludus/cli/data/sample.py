@@ -44,14 +44,14 @@ def sample(
         with draft(output, "Choose another --output") as file:
             file.writelines(ends_with_newline(line) for _, line in lines)
     if json_:
-        found: dict[str, Any] = {
+        report: dict[str, Any] = {
             "rows": rows,
             "sampled": len(lines),
             "output": str(output) if output is not None else None,
         }
         if output is None:
-            found["sample"] = [parse_row(where, line) for where, line in lines]
-        print(safe_json(found))
+            report["sample"] = [parse_row(where, line) for where, line in lines]
+        print(safe_json(report))
     elif output is not None:
         print(f"{output}: {len(lines):,} of {rows:,} rows")
     else:

@@ -80,8 +80,8 @@ def _show_row(console: Any, row: Row) -> None:
     params = params if isinstance(params, dict) else {}
     if isinstance(params.get("instructions"), str):
         show_item(console, {"role": "system", "content": params["instructions"]})
-    given = params.get("input")
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    prompt = params.get("input")
+    items = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     for item in items if isinstance(items, list) else ():
         if isinstance(item, dict):
             show_item(console, item)
@@ -89,7 +89,7 @@ def _show_row(console: Any, row: Row) -> None:
             show_block(console, text(pretty(item)))
     tools = params.get("tools")
     if isinstance(tools, list) and tools:
-        names = [str(each.get("name") or each.get("type")) if isinstance(each, dict) else "?" for each in tools]
+        names = [str(tool.get("name") or tool.get("type")) if isinstance(tool, dict) else "?" for tool in tools]
         emit(console, text("tools", "bold"))
         show_block(console, text(", ".join(names)))
     hidden = ("input", "tools", "instructions")

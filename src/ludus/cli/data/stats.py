@@ -31,24 +31,24 @@ def stats(
     from ludus.data.stats import stats as stats_of
 
     with reading("reading", quiet=json_) as tick:
-        found = stats_of(files, tokenizer, tick)
+        statistics = stats_of(files, tokenizer, tick)
     if json_:
-        print(safe_json(found))
+        print(safe_json(statistics))
     else:
-        _show(found)
+        _show(statistics)
 
 
-def _show(found: dict[str, Any]) -> None:
-    size = f"{found['bytes'] / 1e6:,.1f} MB"
-    environments = {f"rows of {name}": count for name, count in found["environments"].items()}
-    print_values("dataset", {"rows": found["rows"], "size": size, **environments})
+def _show(statistics: dict[str, Any]) -> None:
+    size = f"{statistics['bytes'] / 1e6:,.1f} MB"
+    environments = {f"rows of {name}": count for name, count in statistics["environments"].items()}
+    print_values("dataset", {"rows": statistics["rows"], "size": size, **environments})
     quantiles = ["count", "mean", "p50", "p95", "max"]
-    lengths = [[name, *_cells(each, quantiles)] for name, each in found["prompt"].items() if each["count"]]
+    lengths = [[name, *_cells(stats, quantiles)] for name, stats in statistics["prompt"].items() if stats["count"]]
     print_columns("length of the prompt", ["in", *quantiles], lengths)
     print_columns(
-        "fields", ["field", "rows", "empty", "types", "distinct", "range or length"], _fields(found["fields"])
+        "fields", ["field", "rows", "empty", "types", "distinct", "range or length"], _fields(statistics["fields"])
     )
-    rollouts = found.get("rollouts")
+    rollouts = statistics.get("rollouts")
     if rollouts is not None:
         reward = rollouts["reward"]
         values: dict[str, object] = dict(rollouts["outcomes"])
@@ -61,14 +61,16 @@ def _show(found: dict[str, Any]) -> None:
 
 def _fields(fields: dict[str, Any]) -> list[list[str]]:
     lines = []
-    for name, each in fields.items():
-        numbers, lengths = each.get("number"), each.get("length")
+    for name, stats in fields.items():
+        numbers, lengths = stats.get("number"), stats.get("length")
         distinct = (
-            f"{each['distinct']:,}{'' if each['distinct_is_exact'] else ' or more'}" if "distinct" in each else "-"
+            f"{stats['distinct']:,}{'' if stats['distinct_is_exact'] else ' or more'}" if "distinct" in stats else "-"
         )
         size = f"{numbers['min']:g} to {numbers['max']:g}" if numbers else ""
         size = size or (f"{lengths['p50']:,} long, up to {lengths['max']:,}" if lengths else "-")
-        lines.append([name, f"{each['rows']:,}", f"{each['empty']:,}", ", ".join(each["types"]) or "-", distinct, size])
+        lines.append(
+            [name, f"{stats['rows']:,}", f"{stats['empty']:,}", ", ".join(stats["types"]) or "-", distinct, size]
+        )
     return lines
 
 
