@@ -1,4 +1,4 @@
-"""The statistics of an agent: what its server needs to compute them, and what Ludus adds to them."""
+"""The statistics of an agent: the request to its server, and the figures that Ludus adds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_RESPONSE = ("usage", "incomplete_details")
 
 
 class Numbers:
-    """The numbers of rollouts, which are all that Ludus's own statistics use, for each agent."""
+    """The numbers of rollouts for each agent: Ludus's own statistics need nothing else."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.by_agent: dict[str, list[Row]] = {}
@@ -29,15 +29,15 @@ class Numbers:
     def add(self, row: Row) -> None:
         """Keep the numbers of a rollout."""
         numbers = {key: value for key, value in row.items() if isinstance(value, (bool, int, float))}
-        kept = {**numbers, "response": {"usage": _of_response(row).get("usage")}}
-        self.by_agent.setdefault(agent_of(row), []).append(kept)
+        short = {**numbers, "response": {"usage": _of_response(row).get("usage")}}
+        self.by_agent.setdefault(agent_of(row), []).append(short)
 
 
 class RequestBodies:
     """The body of the request to `/aggregate_metrics` of each agent in `agents`.
 
-    A server may compute statistics of any field, such as the answer that it extracted. The rollouts are kept encoded,
-    which takes less memory than objects, and without their long fields.
+    A server may compute statistics of any field, such as the extracted answer. The rollouts are stored encoded, which
+    takes less memory than objects, and without their long fields.
     """
 
     def __init__(self, agents: Container[str]) -> None:
@@ -55,20 +55,20 @@ class RequestBodies:
             body += encode({**short, "response": response} if response else short)
 
     def take(self, name: str) -> bytes:
-        """The body of an agent, which is forgotten here."""
+        """Remove and return the body of an agent."""
         return bytes(self._rows.pop(name, b'{"verify_responses":[') + b"]}")
 
 
 def agent_metrics(name: str, rows: list[Row], aggregated: Row) -> Row:
     """An agent's entry in `X_aggregate_metrics.json`. `pass_metrics` are added if its server computed no pass@k."""
-    found = {"agent_ref": {"name": name}, **aggregated}
-    key_metrics = found.get("key_metrics")
+    entry = {"agent_ref": {"name": name}, **aggregated}
+    key_metrics = entry.get("key_metrics")
     if isinstance(key_metrics, dict) and not any(key.startswith("pass@") for key in key_metrics):
         passes = pass_metrics(rows)
-        found["key_metrics"] = {**key_metrics, **passes}
-        if isinstance(everything := found.get("agent_metrics"), dict):
-            found["agent_metrics"] = {**everything, **passes}
-    return found
+        entry["key_metrics"] = {**key_metrics, **passes}
+        if isinstance(everything := entry.get("agent_metrics"), dict):
+            entry["agent_metrics"] = {**everything, **passes}
+    return entry
 
 
 def pass_metrics(rows: list[Row]) -> dict[str, float]:

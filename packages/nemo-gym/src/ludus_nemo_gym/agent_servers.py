@@ -125,7 +125,7 @@ class AgentServerResources(Resources):
 
 
 class RunningAgents(Agent):
-    """Sends each row to the agent that it names, or to what stands in for it. `take` removes a reply from `results`."""
+    """Sends each row to the agent that it names. `take` removes a reply from `results`."""
 
     def __init__(self, route: str = "/run") -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class RunningAgents(Agent):
 
 
 class PlaceholderModel(Model):
-    """Fills a collection's place for a model. It is never called: the agent servers have their models."""
+    """The model that a collection requires. It is never called: the agent servers have their models."""
 
     connects = True
 

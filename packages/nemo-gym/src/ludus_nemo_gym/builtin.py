@@ -1,4 +1,4 @@
-"""NeMo Gym's configuration files, made from Ludus's environments, models and agents where no such file is on disk.
+"""NeMo Gym's configuration files, generated from Ludus's environments, models and agents if no such file is on disk.
 
 `resources_servers/mcqa/configs/mcqa.yaml` is the environment mcqa, `responses_api_models/openai_model/configs/...` is
 Ludus's model for OpenAI's API, and `responses_api_agents/simple_agent/configs/...` is Ludus's tool loop.
@@ -43,13 +43,13 @@ VARIANTS: dict[tuple[str, str], Tree] = {
 
 def builtin_config(name: str) -> Tree | None:
     """The content for one of NeMo Gym's paths; None for any other path. Raises if Ludus has no such part."""
-    found = _PATH.fullmatch(re.sub(r"\.ya?ml$", "", normal(name)))
-    if found is None:
+    match = _PATH.fullmatch(re.sub(r"\.ya?ml$", "", normal(name)))
+    if match is None:
         return None
-    part, stem = found["name"], found["stem"]
-    if found["kind"] == MODELS:
+    part, stem = match["name"], match["stem"]
+    if match["kind"] == MODELS:
         return _model(part, stem, name)
-    if found["kind"] == AGENTS:
+    if match["kind"] == AGENTS:
         return _agent(part, name)
     folder = environment_folder(part)
     if folder is None:
@@ -72,8 +72,10 @@ def environment_config(name: str, stem: str, folder: Path) -> Tree:
     if stem == RESOURCES_ONLY:
         return tree
     first, *others = agent_names(name, stem, file)
-    tree[first] = _agent_of(file, name, [_dataset(each, name) for each in file.datasets if each.path is not None])
-    return tree | {each: _agent_of(file, name, []) for each in others}
+    tree[first] = _agent_of(
+        file, name, [_dataset(dataset, name) for dataset in file.datasets if dataset.path is not None]
+    )
+    return tree | {agent: _agent_of(file, name, []) for agent in others}
 
 
 def agent_names(name: str, stem: str, file: EnvironmentFile) -> list[str]:
@@ -86,7 +88,7 @@ def agent_names(name: str, stem: str, file: EnvironmentFile) -> list[str]:
 
 def _agent_of(file: EnvironmentFile, name: str, datasets: list[Tree]) -> Tree:
     kind = str(file.agent.get("type", "simple"))
-    implementation = next((each for each, agent in AGENT_TYPES.items() if agent == kind), kind)
+    implementation = next((ours for ours, agent in AGENT_TYPES.items() if agent == kind), kind)
     settings = {key: value for key, value in file.agent.items() if key != "type"}
     return {AGENTS: {implementation: _agent_block(name) | settings | ({"datasets": datasets} if datasets else {})}}
 

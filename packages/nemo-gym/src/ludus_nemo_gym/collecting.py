@@ -132,11 +132,11 @@ class RemoteCollection:
         for row in read_rollouts(self.files.rollouts):
             rows.add(row)
             bodies.add(row)
-        found = [
+        metrics = [
             agent_metrics(name, played, await self._aggregated(name, bodies.take(name)) or aggregate(played))
             for name, played in rows.by_agent.items()
         ]
-        write_whole(self.files.metrics, orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+        write_whole(self.files.metrics, orjson.dumps(metrics, option=orjson.OPT_INDENT_2) + b"\n")
 
     async def _aggregated(self, name: str, body: bytes) -> Row | None:
         """The statistics that an agent's server computes; None if no server computes any."""
@@ -144,9 +144,9 @@ class RemoteCollection:
         if url is not None:
             async with connect(url, TOKEN) as client:
                 with contextlib.suppress(Failure):
-                    found = client.checked(await client.post("/aggregate_metrics", body))
-                    if isinstance(found, dict):
-                        return found
+                    metrics = client.checked(await client.post("/aggregate_metrics", body))
+                    if isinstance(metrics, dict):
+                        return metrics
         return None
 
     def _materialize(self) -> Path:
@@ -168,7 +168,7 @@ class RemoteCollection:
     def _check_same_rows(self, draft: Path) -> None:
         """Raise if the rows differ from those that the earlier run sent."""
         with draft.open("rb") as new, self.files.inputs.open("rb") as old:
-            same = all(one == other for one, other in itertools.zip_longest(new, old))
+            same = all(line == other for line, other in itertools.zip_longest(new, old))
         if not same:
             hint = "Leave resume_from_cache out to start again, or choose another +output_jsonl_fpath"
             raise UserError(f"{self.files.inputs} holds other rows than {self.options.input} gives now", hint)

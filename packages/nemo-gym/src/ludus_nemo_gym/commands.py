@@ -110,7 +110,9 @@ def ng_test_all(arguments: Arguments) -> int:
         raise UserError(
             "there is no environment with tests here", "Create one with: gym env init --resources-server NAME"
         )
-    codes = [subprocess.run([sys.executable, "-m", "pytest", "-q", each], check=False).returncode for each in tested]
+    codes = [
+        subprocess.run([sys.executable, "-m", "pytest", "-q", folder], check=False).returncode for folder in tested
+    ]
     return max(codes)
 
 
@@ -126,7 +128,7 @@ def ng_status(arguments: Arguments) -> int:
     from ludus_nemo_gym.agent_servers import START, TOKEN, head_url
 
     as_json = "--json" in arguments
-    tree = options([each for each in arguments if each != "--json"], {"json"})
+    tree = options([argument for argument in arguments if argument != "--json"], {"json"})
     try:
         status(head_url(tree), TOKEN, as_json or bool(tree.get("json")))
     except typer.Exit as end:
@@ -217,8 +219,8 @@ def ng_help(arguments: Arguments) -> int:
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    each.__name__: each
-    for each in (
+    command.__name__: command
+    for command in (
         ng_run,
         ng_collect_rollouts,
         ng_e2e_collect_rollouts,
@@ -245,4 +247,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 def _table(launch: Launch) -> list[tuple[str, str, str]]:
     rows = [("head", "lists the other servers", f"{launch.head_host}:{launch.head_port or 'any port'}")]
-    return rows + [(each.name, each.description(), f"{each.host}:{each.port or 'any port'}") for each in launch.servers]
+    return rows + [
+        (server.name, server.description(), f"{server.host}:{server.port or 'any port'}") for server in launch.servers
+    ]

@@ -140,26 +140,26 @@ def _load(name: str, included_by: str | None) -> Tree:
     path = find_file(name)
     if path is not None:
         return read_yaml(path)
-    found = builtin_config(name)
-    if found is None:
+    content = builtin_config(name)
+    if content is None:
         where = ", ".join(str(root.absolute()) for root in roots())
         by = f" (named in {included_by})" if included_by else ""
         hint = "Built-in files are named resources_servers/NAME/configs/NAME.yaml; list the names with: ludus envs"
         raise UserError(f"there is no config {name}{by} in {where}", hint)
-    return found
+    return content
 
 
 def _paths(tree: Tree, where: str) -> list[str]:
     """The files that a tree includes."""
-    given = tree.get(CONFIG_PATHS)
-    names = [given] if isinstance(given, str) else given or []
-    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+    paths = tree.get(CONFIG_PATHS)
+    names = [paths] if isinstance(paths, str) else paths or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise UserError(
             f"{CONFIG_PATHS} in {where} must be a list of paths", "Example: '+config_paths=[a.yaml,b.yaml]'"
         )
-    if any("${" in each for each in names):
+    if any("${" in name for name in names):
         names = resolve({**tree, CONFIG_PATHS: names}).tree[CONFIG_PATHS]
-    return [str(each) for each in names]
+    return [str(name) for name in names]
 
 
 def _missing(names: list[str], absent: dict[str, str], moved: dict[str, str]) -> tuple[str, str]:

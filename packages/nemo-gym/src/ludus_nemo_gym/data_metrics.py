@@ -14,14 +14,14 @@ TOOLS, TURNS, TEMPERATURE = "Number of tools", "Number of turns", "Temperature"
 WORDS = "Json-dumped number of words (proxy for token count)"
 
 
-def _numbers(found: NumberSummary) -> Tree:
+def _numbers(numbers: NumberSummary) -> Tree:
     """The summary of numbers as metrics files hold it."""
     return {
-        "Total # non-null values": found.count,
-        "Average": _rounded(found.mean),
-        "Min": _rounded(found.least if found.count else 0.0),
-        "Max": _rounded(found.most if found.count else 0.0),
-        "Standard deviation": _rounded(found.deviation),
+        "Total # non-null values": numbers.count,
+        "Average": _rounded(numbers.mean),
+        "Min": _rounded(numbers.least if numbers.count else 0.0),
+        "Max": _rounded(numbers.most if numbers.count else 0.0),
+        "Standard deviation": _rounded(numbers.deviation),
     }
 
 
@@ -72,15 +72,15 @@ class DataMetrics:
         )
         if kind is None:
             return
-        found = self._others.setdefault(name, kind())
-        if isinstance(found, NumberSummary) and isinstance(value, (bool, int, float)):
-            found.add(float(value))
-        elif isinstance(found, TextSummary):
-            found.add(str(value))
+        summary = self._others.setdefault(name, kind())
+        if isinstance(summary, NumberSummary) and isinstance(value, (bool, int, float)):
+            summary.add(float(value))
+        elif isinstance(summary, TextSummary):
+            summary.add(str(value))
 
     def summary(self) -> Tree:
         """Everything as one JSON object."""
-        numbers = {name: _numbers(found) for name, found in self._numbers.items()}
+        numbers = {name: _numbers(summary) for name, summary in self._numbers.items()}
         others = {
             name: _numbers(other) if isinstance(other, NumberSummary) else other.summary()
             for name, other in self._others.items()

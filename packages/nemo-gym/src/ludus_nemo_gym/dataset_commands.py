@@ -51,8 +51,8 @@ def ng_materialize_prompts(arguments: Arguments) -> int:
     source, prompt, target = (
         required_text(tree, key) for key in ("input_jsonl_fpath", "prompt_config", "output_jsonl_fpath")
     )
-    rendered, kept = render_file(find_data(source) or Path(source), prompt, Path(target))
-    print(f"{target}: {rendered + kept} rows, {kept} of them had a prompt already")
+    rendered, unchanged = render_file(find_data(source) or Path(source), prompt, Path(target))
+    print(f"{target}: {rendered + unchanged} rows, {unchanged} of them had a prompt already")
     return 0
 
 

@@ -36,8 +36,8 @@ def directives_as_keys(tree: Any) -> Any:
         return {key: directives_as_keys(value) for key, value in tree.items()}
     if isinstance(tree, list):
         return [directives_as_keys(item) for item in tree]
-    if isinstance(tree, str) and (found := _AS_VALUE.fullmatch(tree)) is not None:
-        return {INHERIT if found[1] == "inherit_from" else COPY: found[2]}
+    if isinstance(tree, str) and (match := _AS_VALUE.fullmatch(tree)) is not None:
+        return {INHERIT if match[1] == "inherit_from" else COPY: match[2]}
     return tree
 
 
@@ -77,14 +77,14 @@ class _Expansion:
 
     def _merged(self, beside: Any, source: str, directive: str, path: str) -> Any:
         """The source of a directive, overridden by the keys beside the directive."""
-        found = self._source(source, directive, path)
+        inherited = self._source(source, directive, path)
         if directive == INHERIT:
             self.moved.setdefault(".".join(steps_of(source)), path)
-        if isinstance(found, dict) and isinstance(beside, dict):
-            return merge(found, beside)
+        if isinstance(inherited, dict) and isinstance(beside, dict):
+            return merge(inherited, beside)
         if beside:
             raise UserError(f"{path}: {directive}: {source} is no mapping, so the keys beside it cannot be merged")
-        return found
+        return inherited
 
     def _source(self, source: str, directive: str, path: str) -> Any:
         """A copy of the node that a directive names, with that node's directives applied."""
@@ -111,6 +111,6 @@ class _Expansion:
 
     def _delete(self, node: Any, names: Any, path: str) -> None:
         keys = names if isinstance(names, list) else str(names).split(",")
-        for key in (str(each).strip() for each in keys):
+        for key in (str(name).strip() for name in keys):
             if not isinstance(node, dict) or not key or not remove(node, steps_of(key)):
                 self.notes.append(f"{path}: {DELETE}: there is no {key}")

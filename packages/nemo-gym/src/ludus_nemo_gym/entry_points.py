@@ -25,11 +25,11 @@ Arguments = list[str]
 def entry_point(command: Callable[[Arguments], int]) -> Callable[..., None]:
     """Turn a function from arguments to an exit code into a command's entry point."""
 
-    def with_help(given: Arguments) -> int:
-        if wants_help(given):
+    def with_help(arguments: Arguments) -> int:
+        if wants_help(arguments):
             print(inspect.getdoc(command))
             return 0
-        return command(given)
+        return command(arguments)
 
     @wraps(command)
     def entry(arguments: Arguments | None = None) -> None:
@@ -38,12 +38,12 @@ def entry_point(command: Callable[[Arguments], int]) -> Callable[..., None]:
     return entry
 
 
-def run_and_exit(command: Callable[[Arguments], int], given: Arguments) -> None:
+def run_and_exit(command: Callable[[Arguments], int], arguments: Arguments) -> None:
     """Run a command and exit with its code. An error is one line, or a traceback with `--debug`."""
-    debug = "--debug" in given
-    given = [each for each in given if each != "--debug"]
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        code = command(given)
+        code = command(arguments)
         sys.stdout.flush()  # inside the try, so that a failed write is reported
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -56,9 +56,9 @@ def run_and_exit(command: Callable[[Arguments], int], given: Arguments) -> None:
     sys.exit(code)
 
 
-def wants_help(given: Arguments) -> bool:
+def wants_help(arguments: Arguments) -> bool:
     """Whether the arguments ask for help."""
-    return not _HELP.isdisjoint(given)
+    return not _HELP.isdisjoint(arguments)
 
 
 def options(arguments: Arguments, known: set[str]) -> Tree:
@@ -78,21 +78,21 @@ def print_columns(rows: Sequence[tuple[str, ...]]) -> None:
 
 def print_notes(notes: list[str]) -> None:
     """Print notes for the user on stderr."""
-    for each in notes:
-        print(f"note: {each}", file=sys.stderr)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def required_text(tree: Tree, key: str) -> str:
     """An option that must be given."""
-    found = tree.get(key)
-    if found in (None, ""):
+    value = tree.get(key)
+    if value in (None, ""):
         raise UserError(f"{key} is missing", f"Add +{key}=VALUE")
-    return str(found)
+    return str(value)
 
 
 def optional_number(tree: Tree, key: str) -> int | None:
     """An option that is a number from 1 on; None if it is not given."""
-    found = tree.get(key)
-    if found is None or (isinstance(found, int) and not isinstance(found, bool) and found > 0):
-        return found
-    raise UserError(f"{key} {found!r:.40} is not a number from 1 on", f"Example: +{key}=4")
+    number = tree.get(key)
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number > 0):
+        return number
+    raise UserError(f"{key} {number!r:.40} is not a number from 1 on", f"Example: +{key}=4")

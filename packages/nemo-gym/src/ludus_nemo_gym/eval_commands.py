@@ -225,13 +225,13 @@ def _collect_options(tree: Tree, source: str) -> CollectOptions:
     return CollectOptions(find_data(source) or Path(source), output, expansion, concurrency, resume, aggregate)
 
 
-def _repeats(given: Any) -> int | dict[str, int]:
+def _repeats(repeats: Any) -> int | dict[str, int]:
     """The rollouts of each row: a number, or a number for each agent. Null is 1."""
-    each = given if isinstance(given, dict) else {"": given}
-    numbers = {agent: 1 if times is None else times for agent, times in each.items()}
+    by_agent = repeats if isinstance(repeats, dict) else {"": repeats}
+    numbers = {agent: 1 if times is None else times for agent, times in by_agent.items()}
     if not all(isinstance(times, int) and not isinstance(times, bool) and times > 0 for times in numbers.values()):
-        raise UserError(f"num_repeats {given!s:.60} is not a number from 1 on", "Example: +num_repeats=4")
-    return numbers if isinstance(given, dict) else numbers[""]
+        raise UserError(f"num_repeats {repeats!s:.60} is not a number from 1 on", "Example: +num_repeats=4")
+    return numbers if isinstance(repeats, dict) else numbers[""]
 
 
 def _collect(remote: RemoteCollection) -> int:

@@ -25,7 +25,7 @@ def main(arguments: Arguments | None = None) -> None:
 def _run(arguments: Arguments) -> int:
     if "--version" in arguments:
         return _version("--json" in arguments)
-    words = [each for each in arguments[:2] if not each.startswith("-")]
+    words = [word for word in arguments[:2] if not word.startswith("-")]
     if words[:1] in (["list"], ["search"]):
         return _list(words[0], arguments[1:])
     name = " ".join(words)
@@ -34,11 +34,13 @@ def _run(arguments: Arguments) -> int:
     chosen = SUBCOMMANDS[name]
     if wants_help(arguments):
         return _help(name, chosen)
-    given = translate(arguments[2:], chosen.flags)
-    if given.words:
-        raise UserError(f"gym {name}: {given.words[0][:60]} is neither a flag nor key=value", f"Try: gym {name} --help")
+    translated = translate(arguments[2:], chosen.flags)
+    if translated.words:
+        raise UserError(
+            f"gym {name}: {translated.words[0][:60]} is neither a flag nor key=value", f"Try: gym {name} --help"
+        )
     try:
-        return chosen.run(given.overrides)
+        return chosen.run(translated.overrides)
     except UserError as error:
         raise UserError(in_flags(str(error), chosen.flags)) from error
 
@@ -48,20 +50,24 @@ def _list(word: str, arguments: Arguments) -> int:
     if wants_help(arguments):
         print(f"gym list {'|'.join(KINDS)} [NAME] [--json]\ngym search [KIND] QUERY [--json]")
         print(
-            f"Filters: {', '.join(f'--{each} VALUE' for each in FILTERS)}. Example: gym list environments --domain math"
+            f"Filters: {', '.join(f'--{name} VALUE' for name in FILTERS)}. Example: gym list environments --domain math"
         )
         return 0
-    flags = {**JSON, **SEARCH, **{f"--{each}": Flag(each) for each in FILTERS}}
-    given = translate(arguments, flags)
-    filters = {key[2:]: value[1:-1] for key, _, value in (each.partition("=") for each in given.overrides) if value}
-    words = given.words
+    flags = {**JSON, **SEARCH, **{f"--{name}": Flag(name) for name in FILTERS}}
+    translated = translate(arguments, flags)
+    filters = {
+        key[2:]: value[1:-1]
+        for key, _, value in (override.partition("=") for override in translated.overrides)
+        if value
+    }
+    words = translated.words
     kind = words.pop(0) if words and (words[0] in KINDS or word == "list") else "environments"
     if kind not in KINDS:
         raise UserError(f"gym {word}: unknown kind {kind[:60]}", did_you_mean(kind, KINDS))
     if len(words) != 1 and (word == "search" or words):
         raise UserError(f"gym {word} takes one {'QUERY' if word == 'search' else 'NAME'}", f"Try: gym {word} --help")
     name, query = (words[0] if words else None, None) if word == "list" else (None, words[0])
-    return show(kind, name, query, filters, "--json" in given.overrides)
+    return show(kind, name, query, filters, "--json" in translated.overrides)
 
 
 def _version(as_json: bool) -> int:
@@ -94,7 +100,7 @@ def _overview(words: Arguments) -> int:
 
 def _help(name: str, chosen: Subcommand) -> int:
     print(f"{chosen.about}\n\nExample: {chosen.example}\n")
-    short = {long: each for each, known in SHORT.items() for long in known}
+    short = {long: letter for letter, known in SHORT.items() for long in known}
     rows = []
     for key, flag in chosen.flags.items():
         both = f"{key}, {short[key]}" if key in short else key

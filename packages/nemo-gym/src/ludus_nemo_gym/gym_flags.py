@@ -126,26 +126,26 @@ def translate(arguments: Iterable[str], flags: Flags) -> Translated:
 
 def quoted(text: str) -> str:
     """A text as Hydra reads it back: in quotes, with a backslash before each quote and each backslash before it."""
-    escaped = re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
+    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
 
 
 def _path(flag: str, pattern: str, value: str) -> str:
     if pattern == "{name}":
         return value
-    found = _NAME.fullmatch(value)
-    if found is None:
+    match = _NAME.fullmatch(value)
+    if match is None:
         raise UserError(f"{flag} {value[:60]} is not a name", f"Example: {flag} mcqa")
-    return pattern.format(name=found["name"], flavor=found["flavor"] or found["name"])
+    return pattern.format(name=match["name"], flavor=match["flavor"] or match["name"])
 
 
 def _with_configs(overrides: Arguments, configs: list[str]) -> Arguments:
     """The overrides with the files of flags after those of `+config_paths=[...]`."""
-    given = [each for each in overrides if each.lstrip("+").startswith(f"{CONFIG_PATHS}=")]
-    named = parse_overrides(given).get(CONFIG_PATHS) or []
+    path_overrides = [override for override in overrides if override.lstrip("+").startswith(f"{CONFIG_PATHS}=")]
+    named = parse_overrides(path_overrides).get(CONFIG_PATHS) or []
     named = [named] if isinstance(named, str) else named
-    listed = ",".join(quoted(str(each)) for each in [*named, *configs])
-    return [*(each for each in overrides if each not in given), f"++{CONFIG_PATHS}=[{listed}]"]
+    listed = ",".join(quoted(str(path)) for path in [*named, *configs])
+    return [*(override for override in overrides if override not in path_overrides), f"++{CONFIG_PATHS}=[{listed}]"]
 
 
 def in_flags(text: str, flags: Flags) -> str:

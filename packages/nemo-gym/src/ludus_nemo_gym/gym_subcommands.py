@@ -31,7 +31,7 @@ def function_of(command: Callable[..., None]) -> Callable[[Arguments], int]:
 
 def _collect(arguments: Arguments) -> int:
     """`--no-serve` collects from servers that run. Without it, servers are started and stopped."""
-    rest = [each for each in arguments if each != "+no_serve=true"]
+    rest = [argument for argument in arguments if argument != "+no_serve=true"]
     serves = rest == arguments
     return function_of(eval_commands.ng_e2e_collect_rollouts if serves else eval_commands.ng_collect_rollouts)(rest)
 
@@ -41,26 +41,28 @@ def _test(arguments: Arguments) -> int:
 
 
 def _packages(arguments: Arguments) -> int:
-    return function_of(commands.ng_pip_list)(["+format=json" if each == "--json" else each for each in arguments])
+    return function_of(commands.ng_pip_list)(
+        ["+format=json" if argument == "--json" else argument for argument in arguments]
+    )
 
 
 def _prepare(arguments: Arguments) -> int:
-    """Ludus has no benchmarks. Those of a checkout have a script of their own, which Ludus does not run."""
+    """Ludus has no benchmarks, and does not run the scripts of those in a checkout."""
     from ludus_nemo_gym.config import read_config
 
     tree = read_config(arguments, check=False).tree
     if not tree:
         raise UserError("no benchmark is named", "Add --benchmark NAME")
-    scripts = [str(each) for each in _values(tree, "prepare_script")]
+    scripts = [str(script) for script in _values(tree, "prepare_script")]
     hint = f"Run it yourself: python {scripts[0]}" if scripts else "Its data needs no preparation by a script"
     raise UserError("Ludus does not run the code of a benchmark", hint)
 
 
 def _values(tree: object, key: str) -> list[object]:
     if isinstance(tree, dict):
-        inner = [found for value in tree.values() for found in _values(value, key)]
+        inner = [value for child in tree.values() for value in _values(child, key)]
         return [tree[key], *inner] if key in tree else inner
-    return [found for each in tree for found in _values(each, key)] if isinstance(tree, list) else []
+    return [value for child in tree for value in _values(child, key)] if isinstance(tree, list) else []
 
 
 _ENTRYPOINT: Flags = {
@@ -78,10 +80,10 @@ def _on_hub(command: Callable[..., None]) -> Callable[[Arguments], int]:
     """A command about Hugging Face, the only storage."""
 
     def run(arguments: Arguments) -> int:
-        storage = [each.partition("=")[2] for each in arguments if each.startswith("++storage=")]
+        storage = [argument.partition("=")[2] for argument in arguments if argument.startswith("++storage=")]
         if storage not in ([], ["'hf'"]):
             raise UserError(f"Ludus has no storage {storage[-1]}", "Use --storage hf")
-        return function_of(command)([each for each in arguments if not each.startswith("++storage=")])
+        return function_of(command)([argument for argument in arguments if not argument.startswith("++storage=")])
 
     return run
 

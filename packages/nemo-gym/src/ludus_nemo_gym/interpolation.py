@@ -1,7 +1,7 @@
 """`${...}` inside a configuration, resolved by OmegaConf: `${key}`, `${a.b}`, `${oc.env:VARIABLE,default}`.
 
-OmegaConf stops at the first value that is missing. A user wants to know all of them, so each value is resolved by
-itself, and one that refers to a missing value stays as it is.
+OmegaConf stops at the first missing value. To report all of them, each value is resolved by itself, and a value that
+refers to a missing one stays as it is.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def resolve(tree: Tree) -> Resolved:
 
 @contextmanager
 def _noting_secrets(secrets: set[str]) -> Iterator[None]:
-    """Add every value to `secrets` that `oc.env` gives for a variable with the name of a secret, its default too."""
+    """Add to `secrets` every value, also a default, that `oc.env` returns for a variable with a secret's name."""
 
     def environment(name: str, *default: Any) -> Any:
         value = oc.env(name, *default)
@@ -91,7 +91,7 @@ class _Resolver:
             return raw
         if not OmegaConf.is_config(value):
             return value
-        if any(value is each for each in self._open):
+        if any(value is other for other in self._open):
             raise _circle(path)
         self._open.append(value)
         try:
@@ -103,9 +103,9 @@ class _Resolver:
 def _missing_name(error: InterpolationResolutionError, path: str) -> str:
     """The key or variable whose value is missing; any other error is raised as the user's mistake."""
     text = str(error)
-    if (found := _MISSING.search(text)) is not None:
-        name = found[found.lastindex or 0]
-        return f"oc.env:{name}" if found["variable"] else name
+    if (match := _MISSING.search(text)) is not None:
+        name = match[match.lastindex or 0]
+        return f"oc.env:{name}" if match["variable"] else name
     if _CIRCLE.search(text):
         raise _circle(path) from error
     if isinstance(error, UnsupportedInterpolationType):

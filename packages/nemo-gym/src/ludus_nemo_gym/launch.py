@@ -1,4 +1,4 @@
-"""What is to be started: plain data, independent of NeMo Gym's configuration format.
+"""What to start: plain data, independent of NeMo Gym's configuration format.
 
 Each server is an `Instance`. Its part says what it is in Ludus's terms: an environment with its settings, an agent with
 the names of its resources and its model, a model, or a server that already runs. No `repr` of these shows a secret.

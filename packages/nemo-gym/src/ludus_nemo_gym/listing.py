@@ -21,8 +21,8 @@ FILTERS = ("domain", "kind", "status")
 def entries(kind: str) -> list[Entry]:
     """Everything of one kind. Each entry has a name and a description."""
     if kind == "benchmarks":
-        found = {path.parent.name: path for root in roots() for path in sorted(root.glob("benchmarks/*/config.yaml"))}
-        return [{"name": name, "description": str(path), "status": "yours"} for name, path in sorted(found.items())]
+        configs = {path.parent.name: path for root in roots() for path in sorted(root.glob("benchmarks/*/config.yaml"))}
+        return [{"name": name, "description": str(path), "status": "yours"} for name, path in sorted(configs.items())]
     if kind == "agents":
         return [{"name": name, "description": f"Ludus's agent {agent}"} for name, agent in AGENT_TYPES.items()]
     if kind == "models":
@@ -32,26 +32,26 @@ def entries(kind: str) -> list[Entry]:
 
 def show(kind: str, name: str | None, query: str | None, filters: dict[str, str], as_json: bool) -> int:
     """Print the entries of a kind: one by its name, those that match a query, or all that pass the filters."""
-    found = [each for each in entries(kind) if all(each.get(key) == value for key, value in filters.items())]
+    listed = [entry for entry in entries(kind) if all(entry.get(key) == value for key, value in filters.items())]
     if name is not None:
-        found = [each for each in found if each["name"] == name]
-        if not found:
+        listed = [entry for entry in listed if entry["name"] == name]
+        if not listed:
             raise UserError(
-                f"there is no {name} among {kind}", did_you_mean(name, [each["name"] for each in entries(kind)])
+                f"there is no {name} among {kind}", did_you_mean(name, [entry["name"] for entry in entries(kind)])
             )
     if query is not None:
-        found = [each for each in found if _matches(each, query)]
+        listed = [entry for entry in listed if _matches(entry, query)]
     if as_json:
         from ludus.cli.screen import safe_json
 
-        print(safe_json(found[0] if name is not None else found))
-    elif not found:
+        print(safe_json(listed[0] if name is not None else listed))
+    elif not listed:
         print(f"no {kind}")
     elif name is not None:
-        print_columns([(key, _line(value)) for key, value in found[0].items()])
+        print_columns([(key, _line(value)) for key, value in listed[0].items()])
     else:
         print_columns(
-            [(_line(each["name"]), _line(each.get("domain", "")), _line(each["description"])) for each in found]
+            [(_line(entry["name"]), _line(entry.get("domain", "")), _line(entry["description"])) for entry in listed]
         )
     return 0
 
@@ -73,7 +73,9 @@ def _environment(name: str) -> Entry:
         "description": file.description,
         "agents": [f"{name}_simple_agent", *file.agent_names],
         "config": f"resources_servers/{name}/configs/{name}.yaml",
-        "datasets": [f"resources_servers/{name}/{each.path}" for each in file.datasets if each.path is not None],
+        "datasets": [
+            f"resources_servers/{name}/{dataset.path}" for dataset in file.datasets if dataset.path is not None
+        ],
         "path": str(Path(folder)),
     }
 

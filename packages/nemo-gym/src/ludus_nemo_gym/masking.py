@@ -35,21 +35,23 @@ def is_secret_key(key: str) -> bool:
 
 def secrets_in(tree: Any) -> set[str]:
     """The secrets of a configuration, as texts."""
-    found: set[str] = set()
+    secrets: set[str] = set()
     if isinstance(tree, dict):
         for key, value in tree.items():
             if is_secret_key(key) and value not in (None, "", MASK):
-                found |= set(_texts(value))
+                secrets |= set(_texts(value))
             else:
-                found |= secrets_in(value)
+                secrets |= secrets_in(value)
     elif isinstance(tree, list):
-        found = set().union(*(secrets_in(item) for item in tree))
-    return found
+        secrets = set().union(*(secrets_in(item) for item in tree))
+    return secrets
 
 
 def masked(tree: Any, secrets: Iterable[str] = ()) -> Any:
     """A copy without secrets: neither under a secret's name nor as part of any other text."""
-    known = sorted({each for each in {*secrets, *secrets_in(tree)} if len(each) >= SHORTEST}, key=len, reverse=True)
+    known = sorted(
+        {secret for secret in {*secrets, *secrets_in(tree)} if len(secret) >= SHORTEST}, key=len, reverse=True
+    )
     return _masked(tree, known)
 
 

@@ -33,37 +33,37 @@ STARTS_VLLM = ("local_vllm_model", "local_vllm_model_proxy")
 
 def model_part(instance: str, implementation: str, block: Tree) -> ModelPart | None:
     """A model server's block as a Ludus model; None for an unknown implementation."""
-    given = {key: value for key, value in block.items() if key not in SERVER_FIELDS and value is not None}
+    fields = {key: value for key, value in block.items() if key not in SERVER_FIELDS and value is not None}
     if implementation in STARTS_VLLM:
         hint = "Start vLLM yourself, and name it with vllm_model and ++policy_base_url=URL"
         raise UserError(f"{instance}: {implementation} would start vLLM, which Ludus does not do", hint)
     if implementation in KINDS and implementation not in ("openai", "azure", "vllm", "sglang"):
-        return ModelPart({"type": implementation, **given})
+        return ModelPart({"type": implementation, **fields})
     if implementation not in MODEL_CONFIGS and implementation not in KINDS:
         return None
-    return _endpoint(instance, implementation, given)
+    return _endpoint(instance, implementation, fields)
 
 
-def _endpoint(instance: str, implementation: str, given: Tree) -> ModelPart:
+def _endpoint(instance: str, implementation: str, fields: Tree) -> ModelPart:
     """A model behind HTTP."""
     named = {
-        name: _first(given, name, f"openai_{name}", f"{implementation}_{name}") for name in ("base_url", "api_key")
+        name: _first(fields, name, f"openai_{name}", f"{implementation}_{name}") for name in ("base_url", "api_key")
     }
-    name = _first(given, "model", "openai_model", "model_name")
+    name = _first(fields, "model", "openai_model", "model_name")
     if not isinstance(name, str) or not name:
         raise UserError(f"{instance} names no model", "Set it with: ++policy_model_name=NAME")
     block: Tree = {"type": _kind(implementation), "model": name, "base_url": _urls(instance, named["base_url"])}
-    part = ModelPart(block, bool(given.pop("return_token_id_information", False)), _text(named["api_key"]))
+    part = ModelPart(block, bool(fields.pop("return_token_id_information", False)), _text(named["api_key"]))
     if implementation == "inference_provider":
         block["api"] = "chat"
     elif implementation == "azure_openai_model":
-        block["api_version"] = (given.pop("default_query", None) or {}).get("api-version")
+        block["api_version"] = (fields.pop("default_query", None) or {}).get("api-version")
     elif implementation == "litellm_model":
         _litellm(instance, block)
     elif block["type"] == "vllm":
-        _vllm(block, given, part.tokens)
+        _vllm(block, fields, part.tokens)
     known = _config_of(block["type"]).model_fields
-    for key, value in given.items():
+    for key, value in fields.items():
         if key in known and key not in block:
             block[key] = value
         else:
@@ -72,12 +72,12 @@ def _endpoint(instance: str, implementation: str, given: Tree) -> ModelPart:
     return part
 
 
-def _vllm(block: Tree, given: Tree, tokens: bool) -> None:
+def _vllm(block: Tree, fields: Tree, tokens: bool) -> None:
     """vLLM's own settings: reasoning, sampling that overrides the request, and token ids of earlier turns."""
-    if "uses_reasoning_parser" in given:
-        block["reasoning"] = "reasoning_content" if given.pop("uses_reasoning_parser") else "think"
-    if overrides := given.pop("sampling_overrides", None):
-        block["extra_body"] = {**(given.pop("extra_body", None) or {}), **overrides}
+    if "uses_reasoning_parser" in fields:
+        block["reasoning"] = "reasoning_content" if fields.pop("uses_reasoning_parser") else "think"
+    if overrides := fields.pop("sampling_overrides", None):
+        block["extra_body"] = {**(fields.pop("extra_body", None) or {}), **overrides}
     if tokens:
         block["prefix"] = "message"
 
@@ -107,21 +107,21 @@ def _config_of(kind: str) -> type[ModelConfig]:
     return models[kind].Config
 
 
-def _urls(instance: str, given: Any) -> str | list[str] | None:
+def _urls(instance: str, base_url: Any) -> str | list[str] | None:
     """One URL, or several that serve the same model."""
-    urls = given if isinstance(given, list) else [given] if given else []
-    for each in urls:
-        if not isinstance(each, str) or not each.startswith(("http://", "https://")):
+    urls = base_url if isinstance(base_url, list) else [base_url] if base_url else []
+    for url in urls:
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
             raise UserError(
-                f"{instance}: base_url {each!r:.80} is not a URL", "Example: ++policy_base_url=http://HOST/v1"
+                f"{instance}: base_url {url!r:.80} is not a URL", "Example: ++policy_base_url=http://HOST/v1"
             )
     return None if not urls else urls[0] if len(urls) == 1 else urls
 
 
-def _first(given: Tree, *names: str) -> Any:
+def _first(fields: Tree, *names: str) -> Any:
     """The field under the first of several names. Removes all of them."""
-    found = [given.pop(name) for name in names if name in given]
-    return found[0] if found else None
+    values = [fields.pop(name) for name in names if name in fields]
+    return values[0] if values else None
 
 
 def _text(value: Any) -> str | None:

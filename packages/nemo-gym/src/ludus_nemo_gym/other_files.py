@@ -1,6 +1,6 @@
 """Files in `config_paths` that are not configurations, such as a manifest or a prompt template.
 
-Merged into a configuration such a file changes nothing, so that naming it by mistake would go unnoticed.
+Merged into a configuration, such a file changes nothing: without this check a mistake would go unnoticed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _REFERENCE = re.compile(r"\$\{\s*([\w-]+)")
 
 
 def refuse_other_files(files: Mapping[str, Tree], top: Tree) -> None:
-    """Raise if a file has plain values at its top level, and none of its keys is of use.
+    """Raise if a file has plain values at its top level, and none of its keys is used.
 
-    A key is of use if it is a server or a known setting, or if a value in a file or in `top`, which is merged over the
-    files, refers to it. A file of mappings alone is accepted: it may describe a part that Ludus does not have, such as
-    a sandbox.
+    A key is used if it is a server or a known setting, or if a value in a file or in `top` refers to it; `top` is
+    merged over the files. A file of mappings alone is accepted: it may describe a part that Ludus does not have, such
+    as a sandbox.
     """
     referred = set(_references([*files.values(), top]))
     for name, content in files.items():
@@ -50,7 +50,7 @@ def _references(node: Any) -> Iterator[str]:
                 yield from steps_of(value)[:1]
             yield from _references(value)
     elif isinstance(node, list):
-        for each in node:
-            yield from _references(each)
+        for item in node:
+            yield from _references(item)
     elif isinstance(node, str):
         yield from _REFERENCE.findall(node)

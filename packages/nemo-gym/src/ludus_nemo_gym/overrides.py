@@ -31,14 +31,14 @@ def parse_overrides(arguments: Iterable[str]) -> Tree:
     for argument in arguments:
         if _DELETION.fullmatch(argument):
             continue
-        found = _ASSIGNMENT.fullmatch(argument)
-        if found is None:
+        match = _ASSIGNMENT.fullmatch(argument)
+        if match is None:
             raise UserError(f"{_shown(argument)} must look like +key=value", "Example: +limit=4")
         try:
-            value = parse_value(found["value"])
+            value = parse_value(match["value"])
         except UserError as error:
-            raise UserError(f"+{found['key']}: {error}") from error
-        for step in reversed(found["key"].split(".")):
+            raise UserError(f"+{match['key']}: {error}") from error
+        for step in reversed(match["key"].split(".")):
             value = {step: value}
         trees.append(value)
     return merge(*trees)
@@ -46,13 +46,13 @@ def parse_overrides(arguments: Iterable[str]) -> Tree:
 
 def deleted_keys(arguments: Iterable[str]) -> list[str]:
     """The keys that `~key` takes out of the configuration."""
-    return [found["key"] for argument in arguments if (found := _DELETION.fullmatch(argument)) is not None]
+    return [match["key"] for argument in arguments if (match := _DELETION.fullmatch(argument)) is not None]
 
 
 def parse_value(text: str) -> Any:
     """One value: `4`, `1e-3`, `true`, `null`, `[a, b]`, `{a: 1}`, `'a, b'`, or a text that needs no quotes."""
-    # In brackets, because the grammar drops spaces around the items of a list and keeps them elsewhere. A single
-    # backslash at the end is doubled: it would escape the bracket.
+    # In brackets, because the grammar strips spaces only around the items of a list. A single backslash at the end is
+    # doubled: it would escape the bracket.
     single = (len(text) - len(text.rstrip("\\"))) % 2
     source = "[" + text + "\\" * single + "]"
     try:
@@ -86,7 +86,7 @@ class _Values(GrammarVisitor):
     def visitQuotedValue(self, ctx: Any) -> str:
         text = _typed(ctx)
         slashes = re.compile(rf"\\+(?={text[0]}|\Z)")  # elsewhere a backslash is itself
-        return slashes.sub(lambda found: "\\" * (len(found[0]) // 2), text[1:-1])
+        return slashes.sub(lambda match: "\\" * (len(match[0]) // 2), text[1:-1])
 
     def visitSequence(self, ctx: Any) -> Generator[Any, None, None]:
         if ctx.getChildCount() != 2 * len(ctx.element()) - 1:

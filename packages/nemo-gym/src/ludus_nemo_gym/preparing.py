@@ -82,7 +82,7 @@ def prepare_data(
 
 def _datasets(config: GymConfig, kinds: tuple[str, ...], download: bool) -> list[DatasetFile]:
     """The datasets of these kinds. The error lists every missing file."""
-    found: list[DatasetFile] = []
+    files: list[DatasetFile] = []
     missing: list[str] = []
     agents = [server for server in config.servers if server.kind == AGENTS]
     for agent in agents:
@@ -97,14 +97,14 @@ def _datasets(config: GymConfig, kinds: tuple[str, ...], download: bool) -> list
             if path is None:
                 missing.append(f"{name} ({block['name']} of {agent.name}{why})")
             else:
-                found.append(DatasetFile(agent.name, block, path, find_file(name) is None))
+                files.append(DatasetFile(agent.name, block, path, find_file(name) is None))
     if missing:
         raise UserError(f"there is no {', '.join(missing)}", "Create the files, or fix jsonl_fpath")
-    if not found:
+    if not files:
         scope = " or ".join(kinds)
         hint = "Name a config with datasets in +config_paths, or add datasets to the agent's config"
         raise UserError(f"no agent of the configuration has a dataset of type {scope}", hint)
-    return found
+    return files
 
 
 def _check(agent: str, block: Any) -> None:

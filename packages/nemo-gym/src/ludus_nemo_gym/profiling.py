@@ -33,7 +33,9 @@ def write_profile(inputs: Path, rollouts: Path, *, partial: bool = False) -> lis
         raise UserError(f"{rollouts} lacks {missing} of {expected.total()} rollouts", hint)
     rows = Numbers(read_rollouts(rollouts)).by_agent
     metrics = {name: aggregate(played) for name, played in rows.items()}
-    groups = {(name, each[TASK]): each for name, found in metrics.items() for each in found["group_level_metrics"]}
+    groups = {
+        (name, task[TASK]): task for name, by_agent in metrics.items() for task in by_agent["group_level_metrics"]
+    }
     profile, agents = (
         rollouts.with_name(f"{rollouts.stem}_{name}") for name in ("reward_profiling.jsonl", "agent_metrics.json")
     )
@@ -41,8 +43,8 @@ def write_profile(inputs: Path, rollouts: Path, *, partial: bool = False) -> lis
         for key, sample in samples.items():
             played, times = infos.get(key, []), expected[key]
             file.write(encode({**groups.get(key, {}), **_counts(sample, played, times)}) + b"\n")
-    found = [agent_metrics(name, rows[name], each) for name, each in metrics.items()]
-    write_whole(agents, orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+    entries = [agent_metrics(name, rows[name], by_agent) for name, by_agent in metrics.items()]
+    write_whole(agents, orjson.dumps(entries, option=orjson.OPT_INDENT_2) + b"\n")
     return [profile, agents]
 
 

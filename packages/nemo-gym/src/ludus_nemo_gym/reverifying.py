@@ -35,12 +35,12 @@ def resources_only(wire: Callable[[GymConfig], Launch], config: GymConfig) -> tu
     """The launch of a configuration's resources servers alone, and the resources server of each agent."""
     agents = [server for server in config.servers if server.kind == AGENTS]
     played = {agent.name: agent.block.get("resources_server") for agent in agents}
-    names = {name: str(each.get("name")) for name, each in played.items() if isinstance(each, dict)}
+    names = {name: str(reference.get("name")) for name, reference in played.items() if isinstance(reference, dict)}
     resources = [server for server in config.servers if server.kind == RESOURCES]
     judges = {name for server in resources for _, kind, name in references(server.block) if kind == MODELS}
     config.servers = [*resources, *(server for server in config.servers if server.name in judges)]
     launch = wire(config)
-    launch.servers = [each for each in launch.servers if each.kind == RESOURCES]
+    launch.servers = [server for server in launch.servers if server.kind == RESOURCES]
     if not launch.servers:
         raise UserError("the configuration names no resources server", "Example: --resources-server mcqa")
     return launch, names
@@ -95,13 +95,13 @@ class Reverification:
     def judges(self, running: RunningServers, resources_of: dict[str, str]) -> RunningServers:
         """The resources servers in the place of the agents. Raises if one of them cannot judge again."""
         urls = running.addresses.get(RESOURCES, {})
-        found = {agent: urls[name] for agent, name in resources_of.items() if name in urls}
-        modes = {name: asyncio.run(_mode(url)) for name, url in urls.items() if url in found.values()}
+        judges = {agent: urls[name] for agent, name in resources_of.items() if name in urls}
+        modes = {name: asyncio.run(_mode(url)) for name, url in urls.items() if url in judges.values()}
         for name, mode in modes.items():
             if mode != "stateless" and not self.force:
                 hint = "Add +force=true to judge all the same"
                 raise UserError(f"{name} does not say that it can judge again without a session: {mode}", hint)
-        return RunningServers(running.head, {AGENTS: found})
+        return RunningServers(running.head, {AGENTS: judges})
 
 
 async def _mode(url: str) -> str:

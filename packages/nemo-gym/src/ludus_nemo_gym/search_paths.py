@@ -17,7 +17,7 @@ _ENVIRONMENT_PATH = re.compile(r"(?:resources_servers|environments)/([^/]+)/(.+)
 
 def roots() -> list[Path]:
     """The folders that relative paths are searched in, in this order."""
-    extra = [Path(each).expanduser() for each in os.environ.get(ROOTS, "").split(os.pathsep) if each.strip()]
+    extra = [Path(place).expanduser() for place in os.environ.get(ROOTS, "").split(os.pathsep) if place.strip()]
     return [*extra, Path()]
 
 
@@ -36,12 +36,12 @@ def find_file(name: str) -> Path | None:
 
 def find_data(name: str) -> Path | None:
     """A dataset's file: on disk, or in the folder of an installed environment."""
-    found = find_file(name)
+    file = find_file(name)
     parts = _ENVIRONMENT_PATH.fullmatch(normal(name))
-    if found is None and parts is not None and ".." not in parts[2].split("/"):
+    if file is None and parts is not None and ".." not in parts[2].split("/"):
         folder = environment_folder(parts[1])
-        found = folder / parts[2] if folder is not None and (folder / parts[2]).is_file() else None
-    return found
+        file = folder / parts[2] if folder is not None and (folder / parts[2]).is_file() else None
+    return file
 
 
 def find_setting_file(name: str, implementation: str) -> Path | None:
@@ -64,8 +64,8 @@ def environment_folder(name: str) -> Path | None:
 def own_environments() -> list[Path]:
     """The folders of your environments, which are in `resources_servers/` or `environments/` of a root."""
     kinds = ("resources_servers", "environments")
-    found = (path.parent for root in roots() for kind in kinds for path in root.glob(f"{kind}/*/{FILE}"))
-    return sorted(dict.fromkeys(found))
+    own = (path.parent for root in roots() for kind in kinds for path in root.glob(f"{kind}/*/{FILE}"))
+    return sorted(dict.fromkeys(own))
 
 
 def environment_names() -> list[str]:

@@ -34,11 +34,11 @@ def find_servers(tree: Tree) -> tuple[list[ServerEntry], list[str]]:
     servers: list[ServerEntry] = []
     problems: list[str] = []
     for name, value in tree.items():
-        found = _entry(name, value)
-        if isinstance(found, ServerEntry):
-            servers.append(found)
-        elif found is not None:
-            problems.append(found)
+        entry = _entry(name, value)
+        if isinstance(entry, ServerEntry):
+            servers.append(entry)
+        elif entry is not None:
+            problems.append(entry)
     return servers, problems
 
 
@@ -106,7 +106,7 @@ def broken_references(servers: list[ServerEntry], moved: dict[str, str]) -> list
             elif name in moved:
                 problems.append(f"{where}: {name} was moved to {moved[name]}; use _copy there to keep both")
             else:
-                known = [each for each, other in kinds.items() if other == kind]
+                known = [server for server, other in kinds.items() if other == kind]
                 problems.append(f"{where}: there is no {KIND_NAMES[kind]} {name}. {_advice(kind, name, known)}")
     return problems
 

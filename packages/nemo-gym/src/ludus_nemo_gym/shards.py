@@ -40,14 +40,14 @@ def merge_shards(patterns: str, output: Path) -> OutputFiles:
                     )
                     raise UserError(problem, "Merge only the shards of one input: their rows have distinct indices")
     rows = Numbers(read_rollouts(output)).by_agent
-    found = [agent_metrics(name, played, aggregate(played)) for name, played in rows.items()]
-    write_whole(files.metrics, orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+    metrics = [agent_metrics(name, played, aggregate(played)) for name, played in rows.items()]
+    write_whole(files.metrics, orjson.dumps(metrics, option=orjson.OPT_INDENT_2) + b"\n")
     return files
 
 
 def _shards(patterns: str, output: Path) -> list[Path]:
-    found = {Path(name) for pattern in patterns.split(",") for name in glob.glob(pattern.strip(), recursive=True)}
-    shards = sorted(each for each in found if each != output and not each.name.endswith(_BESIDE))
+    files = {Path(name) for pattern in patterns.split(",") for name in glob.glob(pattern.strip(), recursive=True)}
+    shards = sorted(file for file in files if file != output and not file.name.endswith(_BESIDE))
     if not shards:
         raise UserError(f"no file matches {patterns}", "Example: --input-glob 'results/shard_*.jsonl'")
     return shards

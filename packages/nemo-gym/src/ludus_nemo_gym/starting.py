@@ -28,19 +28,19 @@ def plan_of(launch: Launch) -> Plan:
     """The plan of a launch. It names the environment variables of API keys, which `start` sets."""
     planning = _Planning(launch)
     return Plan(
-        servers=[server for each in launch.servers if (server := planning.server(each)) is not None],
+        servers=[server for instance in launch.servers if (server := planning.server(instance)) is not None],
         host=launch.head_host,
         head_port=launch.head_port,
         head_block="head_server",
-        workers=max((each.num_workers for each in launch.servers), default=1),
-        tokens=any(isinstance(each.part, ModelPart) and each.part.tokens for each in launch.servers),
+        workers=max((instance.num_workers for instance in launch.servers), default=1),
+        tokens=any(isinstance(instance.part, ModelPart) and instance.part.tokens for instance in launch.servers),
     )
 
 
 class _Planning:
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.instances = {each.name: each for each in launch.servers}
+        self.instances = {instance.name: instance for instance in launch.servers}
         self._taken: set[int] = set()
 
     def server(self, instance: Instance) -> Server | None:

@@ -103,39 +103,39 @@ class _Wiring:
         return Instance(server.name, server.kind, server.implementation, host, block.get("port"), workers, part)
 
     def _model(self, server: ServerEntry) -> ModelPart | RemotePart:
-        found = self._by_url(server) or model_part(server.name, server.implementation, server.block)
-        found = found or self._by_host_and_port(server)
-        if found is None:
+        part = self._by_url(server) or model_part(server.name, server.implementation, server.block)
+        part = part or self._by_host_and_port(server)
+        if part is None:
             raise self._not_ours(server) or unknown_model(server.name, server.implementation)
-        if isinstance(found, ModelPart):
-            if found.key is not None:
+        if isinstance(part, ModelPart):
+            if part.key is not None:
                 variable = f"LUDUS_KEY_{re.sub(r'[^A-Z0-9]', '_', server.name.upper())}"
                 while variable in self.secrets:
                     variable += "_"
-                self.secrets[variable] = found.key
-                found.block["api_key_env"] = variable
-            self._note_unknown(server, found.unknown, [])
-        self.models[server.name] = found
-        return found
+                self.secrets[variable] = part.key
+                part.block["api_key_env"] = variable
+            self._note_unknown(server, part.unknown, [])
+        self.models[server.name] = part
+        return part
 
     def _resources(self, server: ServerEntry) -> ResourcesPart | RemotePart:
         folder = environment_folder(server.implementation)
-        found: ResourcesPart | RemotePart | None = self._by_url(server)
-        if isinstance(found, RemotePart) and folder is not None:
-            found.environment = _environment_spec(server.implementation, folder)
-        elif found is None and folder is None:
-            found = self._by_host_and_port(server)
-            if found is None:
+        part: ResourcesPart | RemotePart | None = self._by_url(server)
+        if isinstance(part, RemotePart) and folder is not None:
+            part.environment = _environment_spec(server.implementation, folder)
+        elif part is None and folder is None:
+            part = self._by_host_and_port(server)
+            if part is None:
                 what = f"{server.name}: there is no resources server {server.implementation}"
                 hint = did_you_mean(server.implementation, environment_names())
                 raise self._not_ours(server) or UserError(what, hint)
-        elif found is None and folder is not None:
+        elif part is None and folder is not None:
             if (code := foreign_code(RESOURCES, server.implementation)) is not None:
                 self.notes.append(f"{server.name} is Ludus's environment {server.implementation}, not {code}")
-            found = self._environment(server, folder)
-        assert found is not None
-        self.resources[server.name] = found
-        return found
+            part = self._environment(server, folder)
+        assert part is not None
+        self.resources[server.name] = part
+        return part
 
     def _environment(self, server: ServerEntry, folder: Path) -> ResourcesPart:
         known = Environment.load(str(folder)).resources.Config.model_fields
@@ -156,8 +156,8 @@ class _Wiring:
             elif key.endswith("_responses_create_params") and isinstance(value, dict):
                 part.settings[key] = {name: field for name, field in value.items() if name != "input"}
             elif key.endswith(_FILE_SUFFIXES) and isinstance(value, str):
-                found = find_setting_file(value, server.implementation)
-                part.settings[key] = str(found.absolute()) if found is not None else value
+                file = find_setting_file(value, server.implementation)
+                part.settings[key] = str(file.absolute()) if file is not None else value
             else:
                 part.settings[key] = value
         self._note_unknown(server, unknown, list(known))
@@ -183,14 +183,14 @@ class _Wiring:
         folder = _folder_of(played)
         defaults = dict(read_file(folder).agent) if folder is not None else {}
         default_kind = str(defaults.pop("type", "simple")) if folder is not None else ""
-        found = self._by_url(server)
-        if found is None and kind not in agent_types() and kind != default_kind:
-            found = self._by_host_and_port(server)
-            if found is None:
+        remote = self._by_url(server)
+        if remote is None and kind not in agent_types() and kind != default_kind:
+            remote = self._by_host_and_port(server)
+            if remote is None:
                 what = f"{server.name}: there is no agent {server.implementation}"
                 raise self._not_ours(server) or UserError(what, did_you_mean(server.implementation, AGENT_TYPES))
-        if found is not None:
-            return found
+        if remote is not None:
+            return remote
         settings = self._agent_settings(
             server, kind, load_object(agent_types().get(kind, kind), folder).Config.model_fields
         )
@@ -204,12 +204,16 @@ class _Wiring:
 
     def _user_settings(self, resources: str) -> Tree:
         """The simulated user's settings. NeMo Gym has them in the resources server, Ludus in the agent."""
-        server = next(each for each in self.config.servers if each.name == resources)
+        server = next(entry for entry in self.config.servers if entry.name == resources)
         block, settings = server.block, dict[str, Any]()
         field = next((key for key in ("user_model_server", "simulator_model_server") if block.get(key)), None)
         if field is not None:
-            found = self._model_settings(server, field, "user", block[field])
-            model = {"type": found["user"], **found["user_settings"]} if "user_settings" in found else found["user"]
+            model_settings = self._model_settings(server, field, "user", block[field])
+            model = (
+                {"type": model_settings["user"], **model_settings["user_settings"]}
+                if "user_settings" in model_settings
+                else model_settings["user"]
+            )
             settings["user"] = model
         if isinstance(params := block.get("user_responses_create_params"), dict):
             settings["user_responses_create_params"] = {key: value for key, value in params.items() if key != "input"}

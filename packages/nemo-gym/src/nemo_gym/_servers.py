@@ -79,7 +79,7 @@ class ServersOnThread:
         if self._thread.is_alive():
             self._ready.result().call_soon_threadsafe(self._stopping.set)
             self._thread.join()
-        for port in [port for port, each in _started.items() if each is self]:
+        for port in [port for port, servers in _started.items() if servers is self]:
             del _started[port]
 
     def play(self, row: Row) -> Future[Played]:
@@ -99,7 +99,7 @@ class ServersOnThread:
         self._stopping, self._slots = asyncio.Event(), asyncio.Semaphore(CONCURRENCY)
         async with self._serving as serving:
             self._ready.set_result(asyncio.get_running_loop())
-            failing, stopping = (asyncio.create_task(each) for each in (serving.until_failed(), self._stopping.wait()))
+            failing, stopping = (asyncio.create_task(work) for work in (serving.until_failed(), self._stopping.wait()))
             try:
                 await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if failing.done():
@@ -125,10 +125,12 @@ class ServersOnThread:
         """The agents by name, and by environment where one agent has it: `ludus data prepare` names environments."""
         serving = self._serving
         agents = [server for server in serving.plan.servers if server.kind == "responses_api_agents"]
-        named = {each.name: serving.apps.get(each.name) or each.url for each in agents}
-        count = Counter(each.environment for each in agents)
+        named = {server.name: serving.apps.get(server.name) or server.url for server in agents}
+        count = Counter(server.environment for server in agents)
         only = {
-            each.environment: named[each.name] for each in agents if each.environment and count[each.environment] == 1
+            server.environment: named[server.name]
+            for server in agents
+            if server.environment and count[server.environment] == 1
         }
         return {**only, **named, **self._remote_agents}
 

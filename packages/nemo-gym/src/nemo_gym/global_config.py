@@ -35,10 +35,12 @@ def get_global_config_dict(
 
     Arguments of the command line that are no overrides, such as those of your own program, are ignored.
     """
-    given = global_config_dict_parser_config or GlobalConfigDictParserConfig()
-    arguments = [] if given.skip_load_from_cli else [each for each in sys.argv[1:] if each.startswith("+")]
-    env_file = Path(given.dotenv_path) if given.dotenv_path is not None else None
-    tree = read_config(arguments, initial=given.initial_global_config_dict, env_file=env_file, check=False).tree
+    options = global_config_dict_parser_config or GlobalConfigDictParserConfig()
+    arguments = (
+        [] if options.skip_load_from_cli else [argument for argument in sys.argv[1:] if argument.startswith("+")]
+    )
+    env_file = Path(options.dotenv_path) if options.dotenv_path is not None else None
+    tree = read_config(arguments, initial=options.initial_global_config_dict, env_file=env_file, check=False).tree
     head = tree.get(HEAD_SERVER_KEY_NAME)
     address = {"host": tree.get("default_host") or "127.0.0.1", "port": 11000}
     return OmegaConf.create({**tree, HEAD_SERVER_KEY_NAME: {**address, **(head if isinstance(head, dict) else {})}})

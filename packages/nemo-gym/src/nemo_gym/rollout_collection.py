@@ -35,8 +35,8 @@ class RolloutCollectionHelper:
             asyncio.wrap_future(servers.play(row)) if servers is not None else asyncio.ensure_future(head.play(row))
             for row in examples
         ]
-        for each in played:
-            each.add_done_callback(_retrieve_exception)
+        for result in played:
+            result.add_done_callback(_retrieve_exception)
         return asyncio.as_completed(played)
 
 

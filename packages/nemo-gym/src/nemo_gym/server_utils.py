@@ -31,7 +31,7 @@ class ServerReply:
         self.status = reply.status
         self.content = reply.body
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reply.headers}
-        pairs = (each.partition(";")[0].partition("=") for each in reply.all("set-cookie"))
+        pairs = (header.partition(";")[0].partition("=") for header in reply.all("set-cookie"))
         self.cookies = {name.strip(): value for name, _, value in pairs}
 
     @property
@@ -120,11 +120,11 @@ class ServerClient(BaseModel):
 
     def _url(self, name: str) -> str:
         servers, _ = find_servers(OmegaConf.to_container(self.global_config_dict))  # type: ignore[arg-type]
-        found = {each.name: each.block for each in servers}
-        if name not in found:
-            raise KeyError(f"no server {name} is running. {did_you_mean(name, found)}")
-        host = str(found[name].get("host"))
-        return f"http://{ANY_ADDRESS.get(host, host)}:{found[name].get('port')}"
+        blocks = {server.name: server.block for server in servers}
+        if name not in blocks:
+            raise KeyError(f"no server {name} is running. {did_you_mean(name, blocks)}")
+        host = str(blocks[name].get("host"))
+        return f"http://{ANY_ADDRESS.get(host, host)}:{blocks[name].get('port')}"
 
 
 def _text(cookie: Any) -> str:

@@ -41,12 +41,12 @@ class RunHelper:
 
     def start(self, global_config_dict_parser_config: GlobalConfigDictParserConfig) -> None:
         """Start all servers and return when they are ready. With `dry_run`, only check the configuration."""
-        given = global_config_dict_parser_config
+        options = global_config_dict_parser_config
         launch = wire(
             read_config(
-                [] if given.skip_load_from_cli else sys.argv[1:],
-                initial=given.initial_global_config_dict,
-                env_file=Path(given.dotenv_path) if given.dotenv_path is not None else None,
+                [] if options.skip_load_from_cli else sys.argv[1:],
+                initial=options.initial_global_config_dict,
+                env_file=Path(options.dotenv_path) if options.dotenv_path is not None else None,
             )
         )
         plan = plan_of(launch)
@@ -81,9 +81,9 @@ class RunHelper:
         with contextlib.suppress(UserError):  # a lower limit of open files is enough for fewer rollouts
             allow_open_files(CONCURRENCY)
         remote_agents = {
-            each.name: each.part.url
-            for each in launch.servers
-            if each.kind == AGENTS and isinstance(each.part, RemotePart)
+            instance.name: instance.part.url
+            for instance in launch.servers
+            if instance.kind == AGENTS and isinstance(instance.part, RemotePart)
         }
         servers = ServersOnThread(plan, remote_agents)
         servers.start()
