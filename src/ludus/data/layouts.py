@@ -76,7 +76,7 @@ def _task(value: Any) -> bool:
     return _text(value) and value.startswith("{") and '"responses_create_params"' in value
 
 
-def _given(value: Any) -> bool:
+def _present(value: Any) -> bool:
     return value is not None
 
 
@@ -111,18 +111,18 @@ def _layout(name: str, about: str, needs: dict[str, Check], map: dict[str, str],
 _TO_GOLD = "expected_answer"
 
 LAYOUTS = (
-    _layout("tasks", "rows of Ludus and NeMo Gym", {"responses_create_params.input": _given}, {}),
+    _layout("tasks", "rows of Ludus and NeMo Gym", {"responses_create_params.input": _present}, {}),
     _layout(
         "ludus_verl",
         "rows of ludus data export --to verl",
-        {"reward_model": _given, "extra_info.rollout_id": _text, "extra_info.task": _task},
+        {"reward_model": _present, "extra_info.rollout_id": _text, "extra_info.task": _task},
         {},
         task="extra_info.task",
     ),
     _layout(
         "verl",
         "prompt, reward_model.ground_truth",
-        {"prompt": _prompt, "reward_model.ground_truth": _given},
+        {"prompt": _prompt, "reward_model.ground_truth": _present},
         {"prompt": "prompt", "reward_model.ground_truth": _TO_GOLD},
     ),
     _layout(
@@ -140,7 +140,7 @@ LAYOUTS = (
     _layout(
         "inspect",
         "input, target, choices, id",
-        {"input": _prompt, "target": _given},
+        {"input": _prompt, "target": _present},
         {"input": "prompt", "target": _TO_GOLD, "choices": "options", "id": "task_id"},
         optional=["choices", "id"],
     ),
@@ -189,7 +189,7 @@ LAYOUTS = (
     _layout(
         "problem_answer",
         "problem, answer",
-        {"problem": _text, "answer": _given},
+        {"problem": _text, "answer": _present},
         {"problem": "prompt", "answer": _TO_GOLD},
     ),
     _layout(
@@ -209,7 +209,7 @@ LAYOUTS = (
     _layout(
         "trl_preference",
         "prompt, chosen, rejected",
-        {"prompt": _prompt, "chosen": _given, "rejected": _given},
+        {"prompt": _prompt, "chosen": _present, "rejected": _present},
         {"prompt": "prompt"},
     ),
     _layout(
@@ -221,19 +221,19 @@ LAYOUTS = (
     _layout(
         "verifiers",
         "prompt, answer, info, example_id",
-        {"prompt": _prompt, "answer": _given},
+        {"prompt": _prompt, "answer": _present},
         {"prompt": "prompt", "answer": _TO_GOLD},
     ),
     _layout(
         "trl_solution",
         "prompt, solution",
-        {"prompt": _prompt, "solution": _given},
+        {"prompt": _prompt, "solution": _present},
         {"prompt": "prompt", "solution": _TO_GOLD},
     ),
     _layout(
         "question_answer",
         "question, answer",
-        {"question": _text, "answer": _given},
+        {"question": _text, "answer": _present},
         {"question": "prompt", "answer": _TO_GOLD},
     ),
     _layout("trl_prompt", "prompt", {"prompt": _prompt}, {"prompt": "prompt"}),
