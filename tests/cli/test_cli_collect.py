@@ -35,7 +35,7 @@ def ludus(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("collect", "no environment and no rows given. Name an environment, or --input FILE"),
+        ("collect", "no environment and no rows are named. Name an environment, or --input FILE"),
         ("collect example_sesion_state_mgmt", "Did you mean example_session_state_mgmt?"),
         ("collect mcqa --model lokal", "unknown model lokal. Did you mean local?"),
         ("collect mcqa --model http://127.0.0.1:9/v1#x", "cannot reach http://127.0.0.1:9/v1: "),

@@ -165,8 +165,8 @@ def _lengths(overall: dict[str, Any]) -> Table | None:
     length = overall["length"]
     if not length["bins"]:
         return None
-    overall, within = (_number(length[key]) for key in ("correlation", "correlation_within_tasks"))
-    title = f"length against reward: correlation {overall}, within tasks {within}"
+    across, within = (_number(length[key]) for key in ("correlation", "correlation_within_tasks"))
+    title = f"length against reward: correlation {across}, within tasks {within}"
     table = _table(title, length["unit"], "rollouts", "mean reward", "pass rate")
     for part in length["bins"]:
         lengths = f"{part['from']:,}-{part['to']:,}"

@@ -1,8 +1,8 @@
 """Advantages: how much better a rollout is than the others of its group, as plain functions over rewards.
 
 A group is the rollouts of one task. `counts` says which members belong to the baseline; all do if it is left out. A
-masked rollout does not count: it gets its own advantage against the baseline of the others and moves nobody else's.
-Failed rollouts have no reward and are no members. Where no baseline exists, an advantage is 0.0.
+masked rollout does not count: it gets an advantage against the baseline of the others, and changes no other advantage.
+Failed rollouts have no reward and are no members. Without a baseline, an advantage is 0.0.
 
     group_mean([1.0, 0.0, 0.0, 1.0])                  # [0.5, -0.5, -0.5, 0.5]
     group_mean([1.0, 0.0, 9.0], [True, True, False])  # [0.5, -0.5, 8.5]
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 Rewards = Sequence[float]
 Counts = Sequence[bool] | None
 Estimator = Callable[[Rewards, Counts], list[float]]
 
-#: Added to the standard deviation, as TRL does, so that a group of almost equal rewards is not blown up.
+#: Added to the standard deviation, as in TRL: almost equal rewards must not get huge advantages.
 _EPSILON = 1e-4
 
 
@@ -34,20 +35,20 @@ def leave_one_out(rewards: Rewards, counts: Counts = None) -> list[float]:
     """Each reward minus the mean reward of the other members. A member without others gets 0.0."""
     members = _members(rewards, counts)
     mean, size = _mean(members), len(members)
-    found = []
+    advantages = []
     for index, reward in enumerate(rewards):
         if counts is not None and not counts[index]:
-            found.append(reward - mean if size else 0.0)
+            advantages.append(reward - mean if size else 0.0)
         else:  # equal to: reward - mean of the others
-            found.append((reward - mean) * (size / (size - 1)) if size > 1 else 0.0)
-    return found
+            advantages.append((reward - mean) * (size / (size - 1)) if size > 1 else 0.0)
+    return advantages
 
 
 def z_score(rewards: Rewards, counts: Counts = None) -> list[float]:
     """Each reward minus the mean, divided by the sample standard deviation + 0.0001, as in GRPO.
 
-    If all members have the same reward, or only one counts, every member's advantage is 0.0; a rollout outside the
-    baseline gets 0.0 then too, because there is no scale to measure it with.
+    If all members have the same reward, or only one counts, every advantage is 0.0, also that of a rollout outside the
+    baseline: there is no scale to measure it with.
     """
     members = _members(rewards, counts)
     if len(members) < 2:
@@ -66,10 +67,10 @@ def per_turn(turn_rewards: Sequence[Rewards], counts: Counts = None, discount: f
     minus the mean return of the same turn over the members that reached it. Rollouts may differ in length.
     """
     returns = [_returns(rewards, discount) for rewards in turn_rewards]
-    counted = [each for index, each in enumerate(returns) if counts is None or counts[index]]
+    counted = [values for index, values in enumerate(returns) if counts is None or counts[index]]
     longest = max(map(len, counted), default=0)
-    means = [_mean([each[turn] for each in counted if turn < len(each)]) for turn in range(longest)]
-    return [[value - means[turn] if turn < longest else 0.0 for turn, value in enumerate(each)] for each in returns]
+    means = [_mean([values[turn] for values in counted if turn < len(values)]) for turn in range(longest)]
+    return [[value - means[turn] if turn < longest else 0.0 for turn, value in enumerate(values)] for values in returns]
 
 
 #: The estimators that need one reward for each rollout, by name.
@@ -92,9 +93,5 @@ def _mean(values: Rewards) -> float:
 
 
 def _returns(rewards: Rewards, discount: float) -> list[float]:
-    found: list[float] = []
-    total = 0.0
-    for reward in reversed(rewards):
-        total = reward + discount * total
-        found.append(total)
-    return found[::-1]
+    returns = accumulate(reversed(rewards), lambda total, reward: reward + discount * total)
+    return list(returns)[::-1]

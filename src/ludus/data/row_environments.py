@@ -1,8 +1,8 @@
 """The environment of each row, loaded once and configured with the collection's settings.
 
-One environment takes every row. Several, or none, are chosen by the rows: a row names its environment in `agent_ref`,
-one of those that were named for the collection or a known one. A setting `ENV.PART.KEY` is for one environment and wins
-over `PART.KEY`, which is for all.
+A collection with one environment plays every row in it. Otherwise each row names its environment in `agent_ref`: one of
+the collection's list, or any known one. A setting `ENV.PART.KEY` is for one environment and wins over `PART.KEY`, which
+is for all.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ EnvironmentSpec = str | Path | type[Resources] | Environment
 
 
 class RowEnvironments:
-    """Finds the environment of a row: the given one, else the one that the row names in `agent_ref`.
+    """Finds the environment of a row: the only one, else the one that the row names in `agent_ref`.
 
-    A list of environments is what rows may name besides the known ones.
+    Rows may name the environments of a list, and all known ones.
     """
 
     def __init__(
         self,
-        given: EnvironmentSpec | Sequence[EnvironmentSpec] | None,
+        environments: EnvironmentSpec | Sequence[EnvironmentSpec] | None,
         settings: dict[str, Any],
         *,
         resources: str | None = None,
@@ -42,56 +42,61 @@ class RowEnvironments:
         self._settings, self._own_settings = _by_environment(settings)
         self._resources, self._agent, self._prompt = resources, agent, prompt
         self._loaded: dict[str, Environment] = {}  # by the name in the rows
-        self._local: dict[str, Environment] = {}  # by name, as they are without a server
-        self._mixes = given is None or isinstance(given, (list, tuple))
+        self._local: dict[str, Environment] = {}  # by name, without their servers
+        self._mixes = environments is None or isinstance(environments, (list, tuple))
         self._named: list[Environment] = []
-        self._given: Environment | None = None
-        if isinstance(given, (list, tuple)):
-            self._named = [self._configured(each) for each in _with_own_names(given)]
-        elif given is not None:
-            self._given = self._configured(Environment.load(cast("EnvironmentSpec", given)))
+        self._only: Environment | None = None
+        if isinstance(environments, (list, tuple)):
+            self._named = [self._configured(environment) for environment in _with_own_names(environments)]
+        elif environments is not None:
+            self._only = self._configured(Environment.load(cast("EnvironmentSpec", environments)))
         if len(self._named) > 1 and (resources is not None or agent is not None):
             raise UserError(f"a server has one environment, and {len(self._named)} are named", "Name one environment")
 
     def all(self) -> list[Environment]:
         """The environments of the rows read so far."""
-        if self._given is not None:
-            return [self._given]
-        return list({id(each): each for each in self._loaded.values()}.values())
+        if self._only is not None:
+            return [self._only]
+        return list({id(environment): environment for environment in self._loaded.values()}.values())
 
     def all_local(self) -> list[Environment]:
         """The same environments without the server, for a process that connects to it itself."""
         return [self._local[environment.name] for environment in self.all()]
 
     def rows(self, dataset: str | None, limit: int | None, seed: int, mix: Mapping[str, float] | None = None) -> Rows:
-        """The rows of the given environment's dataset, or of a dataset of each of several environments.
+        """The rows of the only environment's dataset, or of a dataset of each environment.
 
         `mix` are weights of several environments; without them their rows come in turns.
         """
-        if self._given is not None:
+        if self._only is not None:
             if mix is not None:
-                check_mix(mix, [self._given.name])
-            return Rows(self._given.rows(dataset), self.task, limit, seed, self.fill)
+                check_mix(mix, [self._only.name])
+            return Rows(self._only.rows(dataset), self.task, limit, seed, self.fill)
         if not self._named:
-            raise UserError("no environment and no rows given", "Name an environment, or --input FILE")
+            raise UserError("no environment and no rows are named", "Name an environment, or --input FILE")
         own_limit = limit if mix is None else None
-        parts = [(each.name, Rows(each.rows(dataset), self.task, own_limit, seed)) for each in self._named]
+        parts = [
+            (environment.name, Rows(environment.rows(dataset), self.task, own_limit, seed))
+            for environment in self._named
+        ]
         return MixedRows(parts, self.task, mix, limit if mix is not None else None, self.fill)
 
     @property
     def named(self) -> list[Environment]:
-        """The environments of the given list."""
+        """The environments of the list."""
         return self._named
 
     def find_named(self, name: str) -> Environment | None:
-        """The environment of the given list that a row names so in `agent_ref`."""
-        for each in self._named:
-            if has_agent_name(name, each.name, read_file(each.folder).agent_names if each.folder else ()):
-                return each
+        """The environment of the list with this name in a row's `agent_ref`."""
+        for environment in self._named:
+            if has_agent_name(
+                name, environment.name, read_file(environment.folder).agent_names if environment.folder else ()
+            ):
+                return environment
         return None
 
     def check_settings(self, environments: Iterable[Environment] | None = None) -> None:
-        """Refuse settings of other environments than these; by default than those of the rows read so far."""
+        """Refuse settings for environments other than these; the default are those of the rows read so far."""
         used = [environment.name for environment in (self.all() if environments is None else environments)]
         for name, settings in self._own_settings.items():
             if name not in used:
@@ -100,8 +105,8 @@ class RowEnvironments:
 
     def task(self, row: dict[str, Any]) -> Task:
         """The checked task of a row."""
-        if self._given is not None:
-            return self._given.task(row)
+        if self._only is not None:
+            return self._only.task(row)
         try:
             environment = self.of_row(row)
         except UserError as error:
@@ -111,15 +116,15 @@ class RowEnvironments:
     @property
     def fill(self) -> Fill | None:
         """Adds the prompt to a row that has none, by its environment's template. None if there is no template."""
-        return None if self._given is not None and self._given.prompt is None else self._with_prompt
+        return None if self._only is not None and self._only.prompt is None else self._with_prompt
 
     def _with_prompt(self, row: dict[str, Any]) -> dict[str, Any]:
         return self.of_row(row).with_prompt(row)
 
     def of_row(self, row: dict[str, Any]) -> Environment:
         """The environment of a row."""
-        if self._given is not None:
-            return self._given
+        if self._only is not None:
+            return self._only
         reference = row.get("agent_ref")
         name = reference.get("name") if isinstance(reference, dict) else None
         if not isinstance(name, str):
@@ -137,16 +142,16 @@ class RowEnvironments:
         raise UserError("agent_ref: the row names no environment", hint)
 
     def _find(self, name: str) -> Environment:
-        if (found := self.find_named(name)) is not None:
-            return found
+        if (environment := self.find_named(name)) is not None:
+            return environment
         try:
             environment = Environment.named(name)
         except UserError:
-            hint = did_you_mean(name, [each.name for each in self._named])
+            hint = did_you_mean(name, [environment.name for environment in self._named])
             if not hint.startswith("Did you mean"):
                 raise
             raise UserError(f"unknown environment {name:.80}", hint) from None
-        loaded = (each for each in self._loaded.values() if each.name == environment.name)
+        loaded = (other for other in self._loaded.values() if other.name == environment.name)
         return next(loaded, None) or self._configured(environment)
 
     def _configured(self, environment: Environment) -> Environment:
@@ -166,16 +171,16 @@ class RowEnvironments:
         return on_servers(environment, resources=self._resources, agent=self._agent)
 
 
-def _with_own_names(given: Iterable[EnvironmentSpec]) -> list[Environment]:
-    """The environments, each with a name of its own, by which rows and settings can tell them apart."""
-    found: dict[str, Environment] = {}
-    for environment in map(Environment.load, given):
-        if (other := found.setdefault(environment.name, environment)) is not environment:
+def _with_own_names(specs: Iterable[EnvironmentSpec]) -> list[Environment]:
+    """The environments. Their names must differ, because rows and settings use them."""
+    by_name: dict[str, Environment] = {}
+    for environment in map(Environment.load, specs):
+        if (other := by_name.setdefault(environment.name, environment)) is not environment:
             if other.folder is not None and other.folder == environment.folder:
                 raise UserError(f"environment {environment.name} is named twice", "Name it once")
             where = f"{other.folder or other.name} and {environment.folder or environment.name}"
             raise UserError(f"two environments are called {environment.name}: {where}", "Rename one of them")
-    return list(found.values())
+    return list(by_name.values())
 
 
 def _by_environment(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -1,7 +1,7 @@
 """Mistakes in a row's request: `temperatur`, `contnt` in a message, the role `usr`, or a temperature that is text.
 
-Names and values that we do not know are kept and sent, because servers have parameters of their own. So a mistake is a
-warning, not an error.
+Unknown names and values are sent all the same, because servers have their own parameters. So a mistake is a warning,
+not an error.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _NUMBERS = ("temperature", "top_p")
 #: Names of Chat Completions, and what the Responses API calls them.
 _CHAT_NAMES = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
 
-#: Items and tools of other types have names that we do not know.
+#: The types whose names we know. Items and tools of other types are not checked.
 _ITEM_TYPES = (None, "message", "function_call", "function_call_output", "reasoning")
 _TOOL_TYPES = (None, "function")
 
-#: A row may hold any number of names. More than these are not looked at.
+#: A row may hold any number of names. More than these are not checked.
 _MOST_NAMES = 200
 _MOST_WARNINGS = 20
 
@@ -57,14 +57,14 @@ class RowTypos:
     """Collects the misspelled names of many rows, each once, with the first row that has it."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], _Typo] = {}  # by the place without its index, and the name
+        self._typos: dict[tuple[str, str], _Typo] = {}  # by the place (without its index) and the name
 
     def look(self, where: str, params: dict[str, Any]) -> None:
         """Look at the `responses_create_params` of the row at `where`."""
         self._compare(where, "responses_create_params", None, params, _PARAMETERS)
         self._check_values(where, params)
-        given, tools = params.get("input"), params.get("tools")
-        for index, item in enumerate(given if isinstance(given, list) else ()):
+        items, tools = params.get("input"), params.get("tools")
+        for index, item in enumerate(items if isinstance(items, list) else ()):
             if isinstance(item, dict) and item.get("type") in _ITEM_TYPES:
                 self._compare(where, "input[%d]", index, item, _ITEM)
                 self._check_role(where, index, item.get("role"))
@@ -78,13 +78,13 @@ class RowTypos:
 
     def warnings(self) -> list[str]:
         """One sentence for each misspelled name."""
-        return [typo.warning + _more(typo.rows - 1) for typo in self._found.values()]
+        return [typo.warning + _more(typo.rows - 1) for typo in self._typos.values()]
 
-    def _compare(self, where: str, place: str, index: int | None, found: dict[str, Any], known: frozenset[str]) -> None:
-        if known.issuperset(found):
+    def _compare(self, where: str, place: str, index: int | None, keys: dict[str, Any], known: frozenset[str]) -> None:
+        if known.issuperset(keys):
             return
-        for name in itertools.islice(found, _MOST_NAMES):
-            if name in known or (meant := _similar(name, known)) is None or meant in found:
+        for name in itertools.islice(keys, _MOST_NAMES):
+            if name in known or (meant := _similar(name, known)) is None or meant in keys:
                 continue
             self._add(where, place, index, name, f"is unknown. Did you mean {meant}?")
 
@@ -107,19 +107,19 @@ class RowTypos:
 
     def _add(self, where: str, place: str, index: int | None, name: str, problem: str) -> None:
         """Count a mistake in the row at `where`. Only the first row that has it is quoted."""
-        typo = self._found.get((place, name))
+        typo = self._typos.get((place, name))
         if typo is None:
-            if len(self._found) == _MOST_WARNINGS:
+            if len(self._typos) == _MOST_WARNINGS:
                 return
             path = place if index is None else place % index
-            typo = self._found[place, name] = _Typo(f"{where}: {path}.{name} {problem}")
+            typo = self._typos[place, name] = _Typo(f"{where}: {path}.{name} {problem}")
         typo.rows += typo.last_row != where
         typo.last_row = where
 
 
 @dataclass
 class _Typo:
-    """A misspelled name: the warning about the first row that has it, and how many rows have it."""
+    """A misspelled name: the warning about the first row with it, and the number of rows."""
 
     warning: str
     rows: int = 0
@@ -132,6 +132,6 @@ def _more(rows: int) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _similar(name: str, known: frozenset[str]) -> str | None:
-    """The known name that a name is a misspelling of."""
+    """The known name that a misspelled name most likely means."""
     plain = name[:100].strip().lower().replace("-", "_")
     return next(iter(difflib.get_close_matches(plain, known, n=1, cutoff=0.8)), None)

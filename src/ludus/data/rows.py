@@ -31,16 +31,16 @@ from ludus.errors import UserError
 from ludus.runtime.encoding import encode
 from ludus.task import Task, private
 
-#: How many names of tools the survey keeps; a dataset may list any number.
+#: The survey remembers this many names of tools; a dataset may list any number.
 _MOST_TOOL_NAMES = 10_000
 
-_Found = tuple[str, dict[str, Any]]
+_PlacedRow = tuple[str, dict[str, Any]]
 Fill = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass
 class Survey:
-    """The result of the first reading: the number of rows, a digest of their content, and how many are in the shard."""
+    """The result of the first reading: the number of rows, a digest of their content, and the rows in the shard."""
 
     rows: int
     digest: str
@@ -69,7 +69,7 @@ class Rows:
         self._one_pass = isinstance(self.source, Path) and _is_stream(self.source)
         if isinstance(self.source, Generated):
             self.name = self.source.name
-        elif isinstance(self.source, str):  # the revision has a field of its own
+        elif isinstance(self.source, str):  # the revision is a separate field
             self.name = str(HubReference.parse(self.source)._replace(revision=None))
         else:  # the name of a pipe differs in every run
             self.name = "rows" if isinstance(self.source, list) or self._one_pass else str(self.source)
@@ -79,7 +79,7 @@ class Rows:
         self._seed = seed
         self._temporary_copy: Path | None = None
         self.offered_tools: set[str] = set()  #: the names of the tools that rows list, found by the survey
-        self.warnings: list[str] = []  #: what the survey found that is no error, such as a misspelled parameter
+        self.warnings: list[str] = []  #: of the survey, such as a misspelled parameter
 
     def survey(self, tick: Callable[[int], None] = lambda _: None) -> Survey:
         """Check every row and compute the digest. Calls `tick` with the number of rows read, every 1000 rows."""
@@ -128,7 +128,7 @@ class Rows:
                 yield task_id, filled, line if filled is row else encode(filled)
 
     def nth(self, number: int, flag: str = "--row") -> tuple[dict[str, Any], Task]:
-        """The row with a number, counted from 1, and its task for one session. `flag` is where the user gave it."""
+        """The row with a number, counted from 1, and its task for one session. Errors name the option `flag`."""
         count = 0
         for count, (_, row, task) in enumerate(self, start=1):
             if count == number:
@@ -145,8 +145,8 @@ class Rows:
 
     def _id(self, where: str, row: dict[str, Any]) -> str:
         """The id of a row, which its duplicates share."""
-        given = row.get("task_id")
-        return str(given) if isinstance(given, (str, int)) else row_digest(where, row)
+        task_id = row.get("task_id")
+        return str(task_id) if isinstance(task_id, (str, int)) else row_digest(where, row)
 
     def _task(self, where: str, row: dict[str, Any]) -> Task:
         return checked_task(where, row, self._read_task)
@@ -173,8 +173,8 @@ class Rows:
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         source = self.source
         if isinstance(source, list):
-            given = ((f"row {number}", row) for number, row in enumerate(source, start=1))
-            return itertools.islice(_encoded(given), self._limit)
+            numbered = ((f"row {number}", row) for number, row in enumerate(source, start=1))
+            return itertools.islice(_encoded(numbered), self._limit)
         if self._temporary_copy is not None:
             return read_lines(self._temporary_copy)
         if isinstance(source, Generated):
@@ -209,9 +209,9 @@ class Rows:
 class MixedRows(Rows):
     """The rows of several environments, each with the `agent_ref` of its environment.
 
-    Without weights they come in turns: one of each, again and again, until all are read; a limit of a part is for its
-    own rows. With weights the turns are as frequent as the weights say, the mix ends where an environment has no more
-    rows, and `limit` is for all rows together.
+    Without weights the environments take turns (round robin) until all rows are read; a limit of a part is for its own
+    rows. With weights the turns follow the weights, the mix ends when one environment runs out of rows, and `limit` is
+    for all rows together.
     """
 
     def __init__(
@@ -234,19 +234,21 @@ class MixedRows(Rows):
             named = {**row, "agent_ref": {"type": "responses_api_agents", "name": name}}
             yield where, self._filled(where, named)
 
-    def _in_turns(self, rows: dict[str, Iterator[_Found]]) -> Iterator[tuple[str, _Found]]:
+    def _in_turns(self, rows: dict[str, Iterator[_PlacedRow]]) -> Iterator[tuple[str, _PlacedRow]]:
         while rows:
             for name in list(rows):
-                if (found := next(rows[name], None)) is not None:
-                    yield name, found
+                if (row := next(rows[name], None)) is not None:
+                    yield name, row
                 else:
                     del rows[name]
 
-    def _by_weight(self, rows: dict[str, Iterator[_Found]], weights: dict[str, float]) -> Iterator[tuple[str, _Found]]:
+    def _by_weight(
+        self, rows: dict[str, Iterator[_PlacedRow]], weights: dict[str, float]
+    ) -> Iterator[tuple[str, _PlacedRow]]:
         for name in itertools.islice(turns(weights), self._limit):
-            if (found := next(rows[name], None)) is None:
+            if (row := next(rows[name], None)) is None:
                 return
-            yield name, found
+            yield name, row
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         if self._weights is None or self._limit is None:
@@ -256,16 +258,16 @@ class MixedRows(Rows):
 
 
 def _source(
-    given: str | Path | Iterable[dict[str, Any]] | Generated, limit: int | None
+    rows: str | Path | Iterable[dict[str, Any]] | Generated, limit: int | None
 ) -> str | Path | list[Any] | Generated:
     """Where the rows are. A text is a dataset on the hub."""
-    if isinstance(given, (str, Path)):
-        return str(given) if is_hub(given) else resolve(given)
-    if isinstance(given, (list, Generated)):
-        return given
-    if isinstance(given, dict) or not isinstance(given, Iterable):
-        raise UserError(f"rows must be a file or a list of objects, not {given!r:.60}", "Example: input=[row]")
-    return list(itertools.islice(given, limit))
+    if isinstance(rows, (str, Path)):
+        return str(rows) if is_hub(rows) else resolve(rows)
+    if isinstance(rows, (list, Generated)):
+        return rows
+    if isinstance(rows, dict) or not isinstance(rows, Iterable):
+        raise UserError(f"rows must be a file or a list of objects, not {rows!r:.60}", "Example: input=[row]")
+    return list(itertools.islice(rows, limit))
 
 
 def _is_stream(path: Path) -> bool:
@@ -290,8 +292,8 @@ class UniqueIds:
     """Makes ids unique: the second `x` becomes `x.2`."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}  # how often each duplicated id was assigned
-        self._hashes: set[int] = set()  # a hash takes a fifth of the memory of its text
+        self._counts: dict[str, int] = {}  # assignments of each duplicated id
+        self._hashes: set[int] = set()  # hashes take less memory than texts
 
     def assign(self, id: str) -> str:
         """The id, with a suffix if it was assigned before."""

@@ -1,8 +1,8 @@
-"""Shards: a collection that is split among processes which share nothing but their input.
+"""Shards: a collection that is split among processes. They share nothing but their input.
 
-Tasks are dealt out in turns: the first to shard 1, the second to shard 2, and so on. Every process reads all rows in
-the same order and plays only its own tasks, so ids and seeds are those of the unsharded run. All repeats of a task are
-in one shard, and so are rows with the same id, whichever suffixes tell them apart.
+Tasks go to the shards round robin: the first to shard 1, the second to shard 2, and so on. Every process reads all rows
+in the same order and plays only its own tasks, so ids and seeds are those of the unsharded run. All repeats of a task
+are in one shard, and so are rows with the same id, also if suffixes tell them apart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from ludus.errors import UserError
 
-#: More shards than anyone starts processes.
+#: More than anyone starts processes.
 MAX_SHARDS = 1_000_000
 _SHARD = re.compile(r"([0-9]{1,7})/([0-9]{1,7})")
 
@@ -24,12 +24,12 @@ class Shard(NamedTuple):
     total: int
 
     @classmethod
-    def parse(cls, given: Any) -> Self:
+    def parse(cls, text: Any) -> Self:
         """Read `2/8`."""
-        found = _SHARD.fullmatch(given) if isinstance(given, str) else None
-        number, total = (int(found[1]), int(found[2])) if found is not None else (0, 0)
+        match = _SHARD.fullmatch(text) if isinstance(text, str) else None
+        number, total = (int(match[1]), int(match[2])) if match is not None else (0, 0)
         if not 1 <= number <= total <= MAX_SHARDS:
-            problem = f"shard {given!r:.40} is not I/N with I from 1 to N, and N at most {MAX_SHARDS:,}"
+            problem = f"shard {text!r:.40} is not I/N with I from 1 to N, and N at most {MAX_SHARDS:,}"
             raise UserError(problem, "Example: --shard 2/8")
         return cls(number, total)
 
@@ -38,14 +38,14 @@ class Shard(NamedTuple):
 
 
 class Split:
-    """Tells which tasks are in a shard. Ask once for every row, in the order of the rows. Without a shard, all are."""
+    """Tells which tasks are in a shard: call `takes` once for every row, in order. Without a shard, all are."""
 
     def __init__(self, shard: Shard | None) -> None:
         self._shard = shard
         self._shards: dict[int, int] = {}  # the shard of each id, by the id's hash
 
     def takes(self, id: str) -> bool:
-        """Whether the task of the next row is in the shard. `id` is the row's id, before it is made unique."""
+        """Whether the task of the next row is in the shard. `id` is the row's id without a suffix."""
         if self._shard is None:
             return True
         next_shard = len(self._shards) % self._shard.total + 1
