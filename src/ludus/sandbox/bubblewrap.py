@@ -28,14 +28,14 @@ from ludus.sandbox.supervised_start import LIBRARIES, PACKAGES, program_environm
 _USER_INSIDE = 1000
 _WRITABLE = {HOME: 0.5, "/tmp": 0.4, "/dev/shm": 0.1}
 
-#: What else belongs to the programs' user. A reset sets its mode and times, and removes nothing.
+#: Other paths that belong to the programs' user. A reset sets their mode and times, and removes nothing.
 _KEPT = ("/dev/pts", "/dev/pts/ptmx")
 
-#: Settings of the kernel that a program could change: those of its namespaces, which would stay for the next user, and
-#: the watches of the load. All others belong to the host's root, who is nobody inside, and every mount costs time.
+#: Kernel settings that a program could change: those of its namespaces, which would stay for the next user, and the
+#: pressure triggers. All others belong to the host's root, who is nobody inside, and every mount costs time.
 _KERNEL_SETTINGS = ("/proc/sys", "/proc/pressure")
 
-#: What of the host is seen, and what is copied: a small file costs less than a mount.
+#: Host paths that a sandbox sees, and files that are copied: a small file costs less than a mount.
 _SYSTEM = ("/usr", "/etc/alternatives")
 _COPIED = ("/etc/ld.so.cache", "/etc/localtime")
 _WITH_NETWORK = ("/etc/resolv.conf", "/etc/ssl/certs")
@@ -49,7 +49,7 @@ _FILES = {
 
 
 class BubblewrapProvider(SupervisedProvider):
-    """Opens a sandbox in some 50 ms, most of it the start of Python inside."""
+    """Opens sandboxes in new namespaces. Most of the time goes into the start of Python inside."""
 
     name = "bubblewrap"
     about = "namespaces, seccomp, the host's /usr read-only, no network"
@@ -86,7 +86,7 @@ class BubblewrapProvider(SupervisedProvider):
         """A new sandbox."""
         require(self, spec)
         setup = setup_message(spec, list(_WRITABLE), [PACKAGES] if spec.packages else [], kept=_KEPT)
-        info = os.memfd_create("info")  # not a pipe: writing to one whose reader is gone would kill bwrap halfway
+        info = os.memfd_create("info")  # not a pipe: if our end were closed, SIGPIPE would kill bwrap halfway
 
         async def first(process: subprocess.Popen[bytes]) -> int:
             return int(json.loads(os.pread(info, 4096, 0))["child-pid"])
@@ -144,7 +144,7 @@ def _arguments(spec: SandboxSpec, stage: Stage, info_end: int | None, fds: list[
         *_environment(spec),
         *_binds(spec, stage, fds),
         *("--proc", "/proc"),
-        *(each for path in _KERNEL_SETTINGS if os.path.exists(path) for each in ("--ro-bind", path, path)),
+        *(word for path in _KERNEL_SETTINGS if os.path.exists(path) for word in ("--ro-bind", path, path)),
         *("--dev", "/dev", "--remount-ro", "/dev"),
     ]
     for path, share in _WRITABLE.items():
@@ -164,7 +164,7 @@ def _environment(spec: SandboxSpec) -> Iterator[str]:
 
 
 def _binds(spec: SandboxSpec, stage: Stage, fds: list[int]) -> Iterator[str]:
-    """What of the host can be seen, read-only."""
+    """The host paths that a sandbox sees, read-only."""
     for path in (*_SYSTEM, *python_prefix()):
         if os.path.exists(path):
             yield from ("--ro-bind", stage.visible(path), path)

@@ -1,6 +1,6 @@
 """Control groups for sandboxes, where this machine lets us make them: memory, processes, and a fair share of the CPU.
 
-Machines differ: version 1 or 2, all controllers or some, writable or not. What is there is found by trying. A group
+Machines differ: version 1 or 2, all controllers or some, writable or not. Trying shows what works. A group
 carries the process id of its owner in its name, so that the groups of a dead owner can be removed.
 """
 
@@ -37,23 +37,23 @@ class ControlGroup:
     """The control groups of one sandbox. Without any controller it does nothing."""
 
     def __init__(self, memory_bytes: int, processes: int) -> None:
-        found = controllers()
+        usable = controllers()
         name = f"{_PREFIX}-{os.getpid()}-{_started(os.getpid())}-{next(_numbers)}"
-        self._version = found.version
-        self.folders = list(dict.fromkeys(folder / name for folder in found[:3] if folder is not None))
-        self.memory = found.memory / name if found.memory is not None else None
+        self._version = usable.version
+        self.folders = list(dict.fromkeys(folder / name for folder in usable[:3] if folder is not None))
+        self.memory = usable.memory / name if usable.memory is not None else None
         for folder in self.folders:
             folder.mkdir()
         if self.memory is not None:
-            if found.version == 1:
+            if usable.version == 1:
                 _write(self.memory / "memory.limit_in_bytes", memory_bytes)
                 _write(self.memory / "memory.memsw.limit_in_bytes", memory_bytes)
             else:
                 _write(self.memory / "memory.max", memory_bytes)
                 _write(self.memory / "memory.swap.max", 0)
                 _write(self.memory / "memory.oom.group", 0)
-        if found.pids is not None:
-            _write(found.pids / name / "pids.max", processes)
+        if usable.pids is not None:
+            _write(usable.pids / name / "pids.max", processes)
 
     def add(self, pid: int) -> None:
         """Move a process into the groups. What it starts from now on is in them too."""
@@ -89,7 +89,7 @@ class ControlGroup:
 @functools.cache
 def controllers() -> Controllers:
     """What this process can use, found by making groups and removing them."""
-    found: dict[str, Path] = {}
+    parents: dict[str, Path] = {}
     version = 2 if (_ROOT / "cgroup.controllers").exists() else 1
     for name, marker in _markers(version):
         parent = _ROOT / _own(name, version) if version == 2 else _ROOT / name / _own(name, version)
@@ -99,10 +99,10 @@ def controllers() -> Controllers:
         except OSError:
             continue
         if os.access(trial / marker, os.W_OK) and os.access(trial / "cgroup.procs", os.W_OK):
-            found[name] = parent
+            parents[name] = parent
         with contextlib.suppress(OSError):
             trial.rmdir()
-    usable = Controllers(found.get("memory"), found.get("pids"), found.get("cpu"), version)
+    usable = Controllers(parents.get("memory"), parents.get("pids"), parents.get("cpu"), version)
     _remove_orphans(usable)
     return usable
 
@@ -122,9 +122,9 @@ def _own(controller: str, version: int) -> str:
     return ""
 
 
-def _remove_orphans(found: Controllers) -> None:
+def _remove_orphans(usable: Controllers) -> None:
     """Remove the groups whose owner is dead. Those of a living owner are left alone."""
-    for parent in {folder for folder in found[:3] if folder is not None}:
+    for parent in {folder for folder in usable[:3] if folder is not None}:
         for folder in parent.glob(f"{_PREFIX}-*-*-*"):
             pid, started = folder.name.removeprefix(f"{_PREFIX}-").split("-")[:2]
             if not pid.isdigit() or _started(int(pid)) != started:

@@ -55,10 +55,10 @@ class ProviderStatus:
     stops: tuple[str, ...]  #: the names of the attacks that it stops
     allows: tuple[str, ...]  #: the names of the attacks that it does not stop
 
-    def error(self) -> UserError:
+    def error(self, what: str) -> UserError:
         """The error for a user who needs this provider and cannot have it."""
         hint = f"Install it with: {self.install}" if self.install else "See: ludus doctor"
-        return UserError(f"sandbox provider {self.name}: {self.problem}", hint)
+        return UserError(f"{what}: {self.problem}", hint)
 
 
 def survey() -> list[ProviderStatus]:
@@ -135,10 +135,7 @@ async def open_provider(
     if name == "auto":
         needed = find(_WITH_IMAGE if image else _WITHOUT_IMAGE)
         if needed.problem is not None:
-            raise UserError(
-                f"code needs a sandbox, and this machine has none: {needed.problem}",
-                f"Install it with: {needed.install}" if needed.install else "See: ludus doctor",
-            )
+            raise needed.error("code needs a sandbox, and this machine has none")
         return SandboxRouter(
             needed.name,
             choose=lambda spec: _WITHOUT_IMAGE if spec.image is None else _WITH_IMAGE,
@@ -147,7 +144,7 @@ async def open_provider(
     if name not in _PROVIDERS:
         return _other_provider(name)
     if (status := find(name)).problem is not None:
-        raise status.error()
+        raise status.error(f"sandbox provider {name}")
     return _pool(name, warm)
 
 
@@ -166,7 +163,7 @@ def _other_provider(name: str) -> SandboxProvider:
 
 def _pool(name: str, warm: int | None) -> SandboxProvider:
     if (status := find(name)).problem is not None:
-        raise SandboxError(str(status.error()))
+        raise SandboxError(str(status.error(f"sandbox provider {name}")))
     return SandboxPool(local_provider(name), warm)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: What each name in `protocol.ATTACKS` stands for.
+#: The kinds of attack by name. `tests/sandbox/test_attacks.py` holds each provider to its claims.
 ATTACK_WORDS = {
     "processes": "starting processes without end",
     "memory": "taking all memory",

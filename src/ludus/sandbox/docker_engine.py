@@ -1,7 +1,7 @@
 """A container engine (docker or podman) through its HTTP interface on a Unix socket, as a source of images.
 
-Containers are not run by the engine: its image is exported once, and our own container is made from it. So what a
-sandbox protects does not depend on how the engine is set up.
+The engine runs no containers: its image is exported once, and our own container is made from it. So the protection of a
+sandbox does not depend on how the engine is set up.
 """
 
 from __future__ import annotations
@@ -68,12 +68,14 @@ class ContainerEngine:
         try:
             return EngineImage(str(about["Id"]), dict(line.split("=", 1) for line in env))
         except (KeyError, ValueError, AttributeError) as error:
-            raise SandboxError(f"the engine at {self._socket} describes the image {name} in no way we know") from error
+            raise SandboxError(
+                f"the engine at {self._socket} describes the image {name} in an unknown format"
+            ) from error
 
     async def export(self, name: str, path: Path) -> None:
         """Write the root file system of an image into a file, as a tar archive."""
-        made = await self._ask("POST", "/containers/create", json={"Image": name, "Cmd": ["/bin/true"]})
-        place = f"/containers/{made.get('Id')}"
+        container = await self._ask("POST", "/containers/create", json={"Image": name, "Cmd": ["/bin/true"]})
+        place = f"/containers/{container.get('Id')}"
         try:
             async with self._session.get(f"{_VERSION}{place}/export") as answer:
                 await self._checked(answer)
@@ -92,8 +94,8 @@ class ContainerEngine:
                 if answer.status == 404 and missing:
                     raise SandboxError(missing)
                 await self._checked(answer)
-                found = await answer.json(content_type=None) if answer.status != 204 else {}
-                return found if isinstance(found, dict) else {}
+                content = await answer.json(content_type=None) if answer.status != 204 else {}
+                return content if isinstance(content, dict) else {}
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise SandboxError(f"the engine at {self._socket} did not answer: {error}") from error
 

@@ -123,8 +123,8 @@ class Egress:
         if not allowed:
             return None
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for *_, address in found:
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for *_, address in addresses:
             if any(entry.port is not None for entry in allowed) or ipaddress.ip_address(address[0]).is_global:
                 return str(address[0]), port
         return None

@@ -9,8 +9,8 @@ from ludus.sandbox.protocol import SandboxError, SandboxProvider, SandboxSpec
 
 def problem_with(provider: SandboxProvider | type[SandboxProvider], spec: SandboxSpec) -> str | None:
     """Why a provider cannot open sandboxes of a spec, in one line, or None."""
-    found = list(_missing(provider.lacks, spec))
-    return f"sandbox provider {provider.name} {'; it '.join(found)}" if found else None
+    missing = list(_missing(provider.lacks, spec))
+    return f"sandbox provider {provider.name} {'; it '.join(missing)}" if missing else None
 
 
 def require(provider: SandboxProvider, spec: SandboxSpec) -> None:

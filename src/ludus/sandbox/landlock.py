@@ -10,7 +10,7 @@ import os
 import struct
 from typing import Any
 
-# The numbers of the calls are the same on every architecture.
+# The system call numbers are the same on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
 
@@ -25,8 +25,8 @@ _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
 
 def landlock_version() -> int:
     """The version of Landlock in this kernel: 0 if it has none, 6 and newer also keep signals inside."""
-    found: int = ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
-    return max(found, 0)
+    version: int = ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
+    return max(version, 0)
 
 
 def give_up_rights(wanted: dict[str, Any]) -> None:

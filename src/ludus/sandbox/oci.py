@@ -33,7 +33,7 @@ _PROGRAMS = ("runc", "unshare", "setpriv", "tar", "mount")
 
 
 class OciProvider(FolderProvider):
-    """Opens a sandbox of an image in some 300 ms."""
+    """Opens sandboxes of images."""
 
     name = "oci"
     about = "an image of your own by runc: namespaces, seccomp, no capabilities, no network"
@@ -118,7 +118,7 @@ class OciSandbox(SupervisedSandbox):
         return not self.gone and self.uses == 0
 
     async def close(self) -> None:
-        """End every process and remove every file. runc removes what it made when the first process has ended."""
+        """End every process and remove every file. runc cleans up when the first process has ended."""
         first, self._first = self._first, None
         if first is not None:
             with suppress(ProcessLookupError):

@@ -89,15 +89,15 @@ def _config(spec: SandboxSpec, stage: Stage, bootstrap: str) -> dict[str, Any]:
 def _mounts(spec: SandboxSpec) -> list[dict[str, Any]]:
     files = f"nr_inodes={spec.limits.files}"
     shared_memory = max((spec.limits.disk_mb << 20) // 10, 1 << 16)
-    found = [
+    mounts = [
         _mount("proc", "/proc", "nosuid", "noexec", "nodev"),
         _mount("tmpfs", "/dev", "nosuid", "mode=755", "size=64k", "nr_inodes=100"),
         _mount("devpts", "/dev/pts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
         _mount("tmpfs", "/dev/shm", "nosuid", "nodev", "mode=700", f"size={shared_memory}", files),
     ]
     if spec.network and os.path.exists("/etc/resolv.conf"):
-        found.append(_bind(os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf"))
-    return found
+        mounts.append(_bind(os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf"))
+    return mounts
 
 
 def _mount(kind: str, place: str, *options: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ludus.sandbox.protocol import SandboxError
 #: The first bytes of compressed archives, and the option of tar that reads them.
 _COMPRESSED = {b"\x1f\x8b": "--gzip", b"BZh": "--bzip2", b"\xfd7zXZ": "--xz", b"\x28\xb5\x2f\xfd": "--zstd"}
 
-#: Devices cannot be made without root, and what is mounted on these folders hides what an archive has in them.
+#: Devices cannot be made without root, and mounts hide the content of these folders anyway.
 _LEFT_OUT = [f"--exclude={prefix}{name}/*" for prefix in ("./", "") for name in ("dev", "proc", "sys")]
 
 
@@ -38,26 +38,26 @@ class UnpackedImage:
 
 
 class ImageStore:
-    """Finds and unpacks images. What it has found stays the same as long as it lives."""
+    """Finds and unpacks images. An image that was found once stays the same for the life of the store."""
 
     def __init__(self, cache: Path | None = None) -> None:
         self._cache = cache or _default_cache()
-        self._found: dict[str, asyncio.Task[UnpackedImage]] = {}
+        self._images: dict[str, asyncio.Task[UnpackedImage]] = {}
 
     async def get(self, image: str) -> UnpackedImage:
         """The root file system of an image. Raises `SandboxError` in one line."""
-        if image not in self._found:
-            self._found[image] = asyncio.create_task(self._get(image))
+        if image not in self._images:
+            self._images[image] = asyncio.create_task(self._get(image))
         try:
-            return await asyncio.shield(self._found[image])
+            return await asyncio.shield(self._images[image])
         except Exception:
-            self._found.pop(image, None)  # an engine may be started, a file may be written
+            self._images.pop(image, None)  # an engine may be started, a file may be written
             raise
 
     async def _get(self, image: str) -> UnpackedImage:
-        found: UnpackedImage | None = await in_thread(self._on_disk, Path(image))
-        if found is not None:
-            return found
+        unpacked: UnpackedImage | None = await in_thread(self._on_disk, Path(image))
+        if unpacked is not None:
+            return unpacked
         if image.startswith(("/", "./", "../")):
             raise SandboxError(f"no such image: {image} is neither a folder nor a tar archive")
         return await self._from_engine(image)
@@ -108,7 +108,7 @@ class ImageStore:
             self._unpack(archive, key, name, env)
 
     def _unpack(self, archive: IO[bytes], key: str, name: str, env: dict[str, str]) -> None:
-        """Unpack beside, then rename: a folder in the cache is complete."""
+        """Unpack under a temporary name, then rename: a folder in the cache is complete."""
         with temporary_name(self._cache) as (new, lock):
             root = new / "root"
             root.mkdir(parents=True)
@@ -120,7 +120,7 @@ class ImageStore:
             try:
                 new.rename(self._cache / key)
             except OSError:
-                if not (self._cache / key).is_dir():  # else somebody was faster
+                if not (self._cache / key).is_dir():  # else another process was faster
                     raise
 
     def _load(self, key: str) -> UnpackedImage:
@@ -162,7 +162,7 @@ def _check(root: Path, name: str) -> None:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Changes when a file in a folder does: names, sizes, modes and times of all that is in it."""
+    """A digest that changes with any file of a folder: names, sizes, modes and times."""
     digest = hashlib.sha256()
     for place, folders, files in os.walk(folder):
         folders.sort()

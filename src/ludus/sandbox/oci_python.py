@@ -19,7 +19,7 @@ from ludus.sandbox.supervised_start import base_python
 #: Where it is mounted.
 INSIDE = "/.ludus"
 
-#: Prints the files that are mapped once everything is imported that the supervisor needs.
+#: Imports everything that the supervisor needs, then prints the mapped files.
 _PROBE = "import ctypes, gc, json, resource, select, signal, socket, struct; print(open('/proc/self/maps').read())"
 
 
@@ -34,7 +34,7 @@ class ContainerPython:
 
 @cache
 def container_python() -> ContainerPython:
-    """The interpreter behind this one. Raises `SandboxError` if it cannot be found out how it is loaded."""
+    """The interpreter behind this one. Raises `SandboxError` if its dynamic linker is unknown."""
     python = base_python()
     try:
         maps = subprocess.run(

@@ -1,7 +1,7 @@
-"""A pool of warm sandboxes: opening one takes about a millisecond instead of a start.
+"""A pool of warm sandboxes, so that opening one costs no start (`benchmarks/sandboxes.py`).
 
-A sandbox that is given back is made as new: its processes end, its files are removed. Where that is not certain, or
-where a program passed a limit in it, the sandbox is thrown away. At most a few programs run at the same time, so that
+A returned sandbox is reset: its processes end, its files are removed. If the reset is not certain, or a program passed
+a limit in it, the sandbox is thrown away. At most a few programs run at the same time, so that
 a program's time limit measures the program and not its neighbours.
 """
 
@@ -49,7 +49,7 @@ class SandboxPool(SandboxProvider):
         return lease
 
     async def check(self, spec: SandboxSpec) -> None:
-        """Raise `SandboxError` where no sandbox of a spec could open."""
+        """Raise `SandboxError` if no sandbox of a spec could open."""
         await self.provider.check(spec)
 
     async def _take(self, spec: SandboxSpec) -> Sandbox:
@@ -92,7 +92,7 @@ class SandboxPool(SandboxProvider):
 
 
 class _Lease(Delegate):
-    """One use of a sandbox. After `close` it leads nowhere, so that its owner cannot reach the next user."""
+    """One use of a sandbox. After `close` it raises, so that its owner cannot reach the next user's sandbox."""
 
     def __init__(self, pool: SandboxPool, sandbox: Sandbox, spec: SandboxSpec) -> None:
         self.spec = spec

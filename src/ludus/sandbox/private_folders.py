@@ -1,4 +1,4 @@
-"""Folders on disk that belong to one process: what a dead owner left behind is removed by the next one that starts.
+"""Folders on disk that belong to one process. The next process that starts removes those of dead owners.
 
 The owner holds a lock on a file in its folder as long as it lives, so nobody else removes it.
 """
@@ -20,11 +20,11 @@ PROGRAMS = ("rm", "chmod")
 
 
 class PrivateFolder:
-    """A folder of this process under the folder for temporary files. `of_orphan` is told about a dead owner's."""
+    """A folder of this process under the folder for temporary files. `on_orphan` gets the folder of a dead owner."""
 
-    def __init__(self, kind: str, of_orphan: Callable[[Path], None] = lambda folder: None) -> None:
+    def __init__(self, kind: str, on_orphan: Callable[[Path], None] = lambda folder: None) -> None:
         prefix = f"ludus-{kind}-"
-        _remove_orphans(prefix, of_orphan)
+        _remove_orphans(prefix, on_orphan)
         new = Path(tempfile.mkdtemp(prefix=f"new-{prefix}"))  # under its final name only once it is locked
         new.chmod(0o711)
         self._lock = os.open(new / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -92,7 +92,7 @@ def remove(folder: Path) -> None:
             return
 
 
-def _remove_orphans(prefix: str, of_orphan: Callable[[Path], None]) -> None:
+def _remove_orphans(prefix: str, on_orphan: Callable[[Path], None]) -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):
             if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
@@ -100,7 +100,7 @@ def _remove_orphans(prefix: str, of_orphan: Callable[[Path], None]) -> None:
             lock = os.open(folder / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                of_orphan(folder)
+                on_orphan(folder)
                 remove(folder)
             finally:
                 os.close(lock)

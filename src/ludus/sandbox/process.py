@@ -86,7 +86,7 @@ class ProcessProvider(FolderProvider):
         make = partial(ProcessSandbox, folder, user)
         return await self._start(make, spec, setup, spawn, first)
 
-    def _of_orphan(self, folder: Path) -> None:
+    def _on_orphan(self, folder: Path) -> None:
         """End what still runs for an owner that is dead."""
         if os.geteuid() == 0:
             for home in folder.glob("*/home"):
@@ -212,7 +212,7 @@ def _processes_of_this_user() -> int:
 
 
 def _new_user() -> int:
-    """A user of which no process runs. By chance, so that other programs of ours do not take the same."""
+    """A user without processes. Drawn at random, so that other programs of ours do not take the same."""
     return random.SystemRandom().randrange(_FIRST_USER, _FIRST_USER + _USERS)
 
 

@@ -1,7 +1,7 @@
 """The one protocol of all sandboxes: open, exec, read, write, snapshot, close.
 
-A provider opens sandboxes; a sandbox runs programs that nobody trusts. How a program ended is its `ExecResult`. What
-goes wrong on our side is a `SandboxError`, which is a failure without a reward.
+A provider opens sandboxes; a sandbox runs untrusted programs. How a program ended is its `ExecResult`. An error on our
+side is a `SandboxError`, which is a failure without a reward.
 """
 
 from __future__ import annotations
@@ -13,18 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from ludus.errors import Failure
+from ludus.sandbox.claims import ATTACK_WORDS
 
 #: The working directory and HOME of every program, where the provider makes the file system.
 HOME = "/home/user"
 
-#: The kinds of attack that a provider can claim to stop. `tests/sandbox/test_attacks.py` holds it to its claim.
-ATTACKS = frozenset(
-    {
-        *("cpu", "memory", "processes", "disk", "files", "open_files", "output", "left_behind"),
-        *("network", "unix_sockets", "host_files", "host_environment", "writing_outside", "links", "proc", "signals"),
-        *("tracing", "setuid", "mounts", "namespaces", "kernel_calls", "supervisor", "archives"),
-    }
-)
+#: The kinds of attack that a provider can claim to stop.
+ATTACKS = frozenset(ATTACK_WORDS)
 
 #: The largest file that `read` returns, unless told otherwise.
 READ_BYTES = 16 << 20
@@ -42,7 +37,7 @@ class SandboxLimits:
     disk_mb: int = 256
     files: int = 20_000  #: files and folders it may create
     open_files: int = 256  #: per process
-    output_bytes: int = 1 << 20  #: of stdout and of stderr; what is over is cut off
+    output_bytes: int = 1 << 20  #: of stdout and of stderr; the rest is cut off
 
 
 @dataclass(frozen=True)
@@ -117,7 +112,7 @@ class ExecResult:
 
 
 class SandboxError(Failure):
-    """The sandbox itself failed: no program is to blame, and nothing can be said about its result."""
+    """The sandbox itself failed: no program is to blame, and its result is unknown."""
 
     def __init__(self, cause: str) -> None:
         super().__init__("sandbox", " ".join(cause.split()))
@@ -200,9 +195,8 @@ class Sandbox(ABC):
         await self.set_times(files)
 
     async def set_times(self, paths: Iterable[str]) -> None:
-        """Set the times of paths, of the folders on the way to them, and of HOME to 0. What must not be set stays."""
-        found = dict.fromkeys(each for path in paths for each in (path, *map(str, PurePosixPath(path).parents)))
-        names = list(found)
+        """Set the times of paths, of their parent folders and of HOME to 0. Paths that we may not change stay."""
+        names = list(dict.fromkeys(name for path in paths for name in (path, *map(str, PurePosixPath(path).parents))))
         for start in range(0, len(names), _TOUCHED):
             script = 'touch -c -d @0 -- "$@" 2>/dev/null; exit 0'
             await self._trusted(["sh", "-c", script, "sh", *names[start : start + _TOUCHED], "."])
@@ -315,7 +309,7 @@ class SandboxProvider(ABC):
         """A sandbox with the files of its spec. Raises `SandboxError`."""
 
     async def check(self, spec: SandboxSpec) -> None:  # noqa: B027
-        """Raise `SandboxError` where no sandbox of a spec could open: its image is missing, no server answers."""
+        """Raise `SandboxError` if no sandbox of a spec could open: its image is missing, or no server answers."""
 
     async def fork(self, sandbox: Sandbox) -> Sandbox:
         """A second sandbox with the same files. Processes are not copied."""

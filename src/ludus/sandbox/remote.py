@@ -22,8 +22,8 @@ from ludus.runtime.keys import look_up_key, without_keys_and_paths
 from ludus.sandbox.protocol import READ_BYTES, ExecResult, Program, Sandbox, SandboxError, SandboxProvider, SandboxSpec
 from ludus.sandbox.wire import program_message, result_of, spec_message, text_of
 
-#: Seconds between two reports to a server that we are still there.
-_REPORT = 15.0
+#: Seconds between two heartbeats to a server.
+_HEARTBEAT = 15.0
 
 #: Seconds that a server gets for a reply beyond a program's own time limit, and for opening a sandbox.
 _GRACE, _OPEN = 60.0, 120.0
@@ -125,20 +125,20 @@ class RemoteProvider(SandboxProvider):
     async def _open(self, spec: SandboxSpec) -> RemoteSandbox:
         failure: Exception = SandboxError("no sandbox server can be reached")
         now = monotonic()
-        for server in sorted(self._servers, key=lambda one: (one.resting_until > now, one.sandboxes)):
+        for server in sorted(self._servers, key=lambda server: (server.resting_until > now, server.sandboxes)):
             server.sandboxes += 1
             asking = asyncio.ensure_future(server.ask("open", spec=spec_message(spec), within=_OPEN))
             try:
                 reply = await asyncio.shield(asking)
             except BaseException as error:
                 if isinstance(error, asyncio.CancelledError) and not asking.cancelled():
-                    self._abandon(server, asking)  # the server has opened the sandbox, or may do so all the same
+                    self._abandon(server, asking)  # the server may open the sandbox anyway
                 server.sandboxes -= 1
                 if not isinstance(error, SandboxError):
                     raise
                 if not isinstance(error, _Full):
                     server.resting_until = monotonic() + _REST
-                if not isinstance(failure, _Full):  # "full" is worth another try, so it is what we report
+                if not isinstance(failure, _Full):  # a full server is worth a retry, so report that
                     failure = error
                 continue
             sandbox = RemoteSandbox(spec, server, reply["sandbox"], self._opened.discard)
@@ -168,7 +168,7 @@ class RemoteProvider(SandboxProvider):
 
     async def _report(self) -> None:
         while True:
-            await asyncio.sleep(_REPORT)
+            await asyncio.sleep(_HEARTBEAT)
             for server in self._servers:
                 if server.sandboxes:
                     with suppress(SandboxError):
@@ -215,7 +215,7 @@ class RemoteSandbox(Sandbox):
         await self._ask("deny_hosts")
 
     async def close(self) -> None:
-        """Close the sandbox. If the server cannot be reached, it closes the sandbox when we fall silent."""
+        """Close the sandbox. A server that cannot be reached closes it when our heartbeats stop."""
         if self._closed:
             return
         self._closed = True

@@ -52,8 +52,8 @@ class SandboxSettings(BaseModel):
 
     def applied_to(self, spec: SandboxSpec) -> SandboxSpec:
         """The spec with the limits and the image of these settings."""
-        given = {key: getattr(self, key) for key in ("memory_mb", "processes", "disk_mb")}
-        limits = replace(spec.limits, **{key: value for key, value in given.items() if value is not None})
+        replaced = {key: getattr(self, key) for key in ("memory_mb", "processes", "disk_mb")}
+        limits = replace(spec.limits, **{key: value for key, value in replaced.items() if value is not None})
         return replace(spec, limits=limits, image=self.image or spec.image)
 
     def check_packages(self, spec: SandboxSpec) -> None:
@@ -70,7 +70,7 @@ class SandboxConfig(ResourcesConfig):
 
 
 class SandboxResources(Resources):
-    """Base of resources that run code which nobody trusts. `self.shared` opens further sandboxes."""
+    """Base of resources that run untrusted code. `self.shared` opens further sandboxes."""
 
     Config = SandboxConfig
 
@@ -124,7 +124,7 @@ class SandboxResources(Resources):
 
 
 async def _check(provider: SandboxProvider, spec: SandboxSpec, chosen: SandboxSettings) -> None:
-    """Refuse to start where no sandbox could open, before a model is asked."""
+    """Refuse to start if no sandbox could open, before a model is asked."""
     try:
         await provider.check(spec)
     except SandboxError as error:

@@ -15,22 +15,22 @@ class SandboxRouter(SandboxProvider):
         self.name = name
         self._choose = choose
         self._make = make
-        self._made: dict[str, SandboxProvider] = {}
+        self._providers: dict[str, SandboxProvider] = {}
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
         """A sandbox of the provider that suits the spec."""
         return await self._of(spec).open(spec)
 
     async def check(self, spec: SandboxSpec) -> None:
-        """Raise `SandboxError` where no sandbox of a spec could open."""
+        """Raise `SandboxError` if no sandbox of a spec could open."""
         await self._of(spec).check(spec)
 
     def _of(self, spec: SandboxSpec) -> SandboxProvider:
         name = self._choose(spec)
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        if name not in self._providers:
+            self._providers[name] = self._make(name)
+        return self._providers[name]
 
     async def close(self) -> None:
         """Close every provider that was made."""
-        await asyncio.gather(*(provider.close() for provider in self._made.values()))
+        await asyncio.gather(*(provider.close() for provider in self._providers.values()))

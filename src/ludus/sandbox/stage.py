@@ -28,8 +28,8 @@ _ROOT_PROGRAMS = ("unshare", "nsenter", "sh", "mount", "mkdir")
 _MOUNTS = "/mnt"
 _SCRIPT = (
     f"mount -t tmpfs -o mode=755 none {_MOUNTS} && n=0; "
-    f'for one; do if [ -d "$one" ]; then mkdir {_MOUNTS}/$n; else : > {_MOUNTS}/$n; fi && '
-    f'mount --bind "$one" {_MOUNTS}/$n && n=$((n+1)) || exit 1; done; '
+    f'for path; do if [ -d "$path" ]; then mkdir {_MOUNTS}/$n; else : > {_MOUNTS}/$n; fi && '
+    f'mount --bind "$path" {_MOUNTS}/$n && n=$((n+1)) || exit 1; done; '
     "echo ready; read -r wait"
 )
 
@@ -85,7 +85,7 @@ def open_stage() -> Stage:
 
 
 def missing_program(*programs: str) -> str | None:
-    """What to say about the first of these programs that is not installed, or of those that root needs. Or None."""
+    """The problem with the first of these programs, or of those that root needs, that is not installed; else None."""
     for program in (*programs, *(_ROOT_PROGRAMS if os.geteuid() == 0 else ())):
         if shutil.which(program) is None:
             return f"{program} is not installed, or not on PATH"
@@ -108,7 +108,7 @@ def library_apart() -> tuple[str, ...]:
 
 
 def _needed() -> list[str]:
-    """What of the host a sandbox may see something of, besides the system's: folders, and the library of Python."""
+    """The folders and files of the host that a sandbox may see, besides the system's."""
     packages = (os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
     folders = (path for path in (*python_prefix(), *packages) if os.path.isdir(path))
     return list(dict.fromkeys((*folders, *library_apart())))

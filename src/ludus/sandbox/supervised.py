@@ -1,7 +1,7 @@
 """A sandbox with our supervisor inside: the host's end of the socket to `inside/supervisor.py`.
 
-One request at a time. If the socket breaks, or a call is cancelled, the sandbox is killed: nobody knows what still runs
-in it.
+One request at a time. If the socket breaks, or a call is cancelled, the sandbox is killed: a program may still run in
+it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SupervisedSandbox(Sandbox):
         on_close: Callable[[SupervisedSandbox], None],
     ) -> None:
         self.spec = spec
-        self.suspicious = False  #: whether a program here did what should make us throw the sandbox away
+        self.suspicious = False  #: whether a program here passed a limit, so that the sandbox is not reused
         self.uses = 0
         self.pid = process.pid  #: of the first process inside, as the host sees it
         self._process = process
@@ -56,8 +56,8 @@ class SupervisedSandbox(Sandbox):
         self.gone = False
         self._exchanging = False
         self._oom_kills = 0
-        self._died_of_memory = False  # the kernel ended the supervisor: all later programs are out of memory too
-        self._last_words = ""
+        self._died_of_memory = False  # the kernel killed the supervisor: all later programs are out of memory too
+        self._stderr = ""
 
     async def start(self, setup: dict[str, Any]) -> None:
         """Wait until the supervisor is ready."""
@@ -125,7 +125,7 @@ class SupervisedSandbox(Sandbox):
             with suppress(ProcessLookupError):
                 self._process.kill()
             await self._ended(_START)
-        self._take_last_words()
+        self._read_stderr()
         self._group.remove()
         self._on_close(self)
 
@@ -143,7 +143,7 @@ class SupervisedSandbox(Sandbox):
             await egress.close()
 
     def _out_of_memory(self) -> bool:
-        """Whether the kernel ended a process here for its memory since the last time we looked."""
+        """Whether the kernel killed a process here for its memory since the last call."""
         kills, before = self._group.out_of_memory_kills(), self._oom_kills
         self._oom_kills = kills
         return kills > before
@@ -168,7 +168,7 @@ class SupervisedSandbox(Sandbox):
                     return {"out_of_memory": True, "stdout": 0}, b""
                 late = isinstance(error, TimeoutError)
                 why = f"did not answer within {within:.0f} s" if late else "ended unexpectedly"
-                raise SandboxError(f"the sandbox {why}{self._last_words}") from error
+                raise SandboxError(f"the sandbox {why}{self._stderr}") from error
             except BaseException:  # cancelled: the program must not go on, and its reply must not be read by the next
                 await asyncio.shield(self.close())
                 raise
@@ -213,18 +213,17 @@ class SupervisedSandbox(Sandbox):
         self._process.wait()
         return True
 
-    def _take_last_words(self) -> None:
-        """Keep what the program that makes the sandbox wrote before it ended."""
+    def _read_stderr(self) -> None:
+        """Keep the stderr of the program that made the sandbox."""
         if self._process.stderr is not None and not self._process.stderr.closed:
-            text = (
-                self._process.stderr.read(500).decode(errors="replace") if self._process.returncode is not None else ""
-            )
-            self._last_words = f": {' '.join(text.split())}" if text.strip() else ""
+            ended = self._process.returncode is not None
+            text = self._process.stderr.read(500).decode(errors="replace").strip() if ended else ""
+            self._stderr = f": {' '.join(text.split())}" if text else ""
             self._process.stderr.close()
 
 
 def _is_out_of_memory(result: ExecResult, killed: bool) -> bool:
-    """Whether a program ended for want of memory: the kernel ended it, or Python said so."""
+    """Whether a program ran out of memory: the kernel killed it, or Python raised MemoryError."""
     if result.signal == signal.SIGKILL and killed:
         return True
     return result.exit_code != 0 and b"\nMemoryError" in result.stderr[-200:]

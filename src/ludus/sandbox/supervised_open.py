@@ -79,14 +79,14 @@ class FolderProvider(SupervisedProvider):
         """A folder for one sandbox, with folders of these names, and how programs are started."""
         try:
             if self._folder is None:
-                self._folder = await in_thread(PrivateFolder, self.name, self._of_orphan)
+                self._folder = await in_thread(PrivateFolder, self.name, self._on_orphan)
             if self._stage is None:
                 self._stage = await in_thread(open_stage)
             return self._folder.make(*names, owner=owner if os.geteuid() == 0 else None), self._stage
         except OSError as error:
             raise SandboxError(f"sandbox provider {self.name} cannot make a folder: {_words(error)}") from error
 
-    def _of_orphan(self, folder: Path) -> None:
+    def _on_orphan(self, folder: Path) -> None:
         """Called before the folder of a dead owner is removed."""
 
     async def close(self) -> None:

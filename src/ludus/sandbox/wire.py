@@ -29,9 +29,9 @@ class SpecMessage(BaseModel):
 
     def spec(self) -> SandboxSpec:
         """The spec. Raises `TypeError` for an unknown limit."""
-        given = self.model_dump(exclude={"limits", "files"})
+        fields = self.model_dump(exclude={"limits", "files"})
         files = {path: bytes_of(data) for path, data in self.files.items()}
-        return SandboxSpec(limits=SandboxLimits(**self.limits), files=files, **given)
+        return SandboxSpec(limits=SandboxLimits(**self.limits), files=files, **fields)
 
 
 class ExecMessage(BaseModel):
@@ -81,11 +81,11 @@ def spec_message(spec: SandboxSpec) -> dict[str, Any]:
 
 def program_message(program: Program) -> dict[str, Any]:
     """A program as JSON, for a request `exec` or `python`."""
-    given: dict[str, Any] = {"stdin": text_of(program.stdin), "timeout": program.timeout}
+    fields: dict[str, Any] = {"stdin": text_of(program.stdin), "timeout": program.timeout}
     if program.source is None:
-        return given | {"command": program.argv, "cwd": program.cwd, "env": dict(program.env)}
+        return fields | {"command": program.argv, "cwd": program.cwd, "env": dict(program.env)}
     source = program.source.encode(errors="replace").decode()  # a lone surrogate is not JSON
-    return given | {"source": source, "argv": program.argv}
+    return fields | {"source": source, "argv": program.argv}
 
 
 def result_message(result: ExecResult) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def result_message(result: ExecResult) -> dict[str, Any]:
 
 def result_of(message: dict[str, Any]) -> ExecResult:
     """A result from JSON."""
-    given = {**message, "stdout": bytes_of(message["stdout"]), "stderr": bytes_of(message["stderr"])}
-    return ExecResult(**given)
+    fields = {**message, "stdout": bytes_of(message["stdout"]), "stderr": bytes_of(message["stderr"])}
+    return ExecResult(**fields)
 
 
 def bytes_of(text: str) -> bytes:

@@ -7,8 +7,8 @@ import os
 
 def used_files(path: str) -> int:
     """How many files the file system of a path holds."""
-    found = os.statvfs(path)
-    return found.f_files - found.f_ffree
+    stats = os.statvfs(path)
+    return stats.f_files - stats.f_ffree
 
 
 def empty(path: str, budget: int = 10_000, depth: int = 64) -> bool:
@@ -41,7 +41,7 @@ def empty(path: str, budget: int = 10_000, depth: int = 64) -> bool:
 
 
 def tidy(path: str, mode: int) -> None:
-    """Set what else can carry state on a path that stays: its mode, times and extended attributes."""
+    """Reset the mode, times and extended attributes of a path that stays: they can carry state too."""
     try:
         for name in os.listxattr(path):
             os.removexattr(path, name)

@@ -29,12 +29,12 @@ def descendants(relay: Relay) -> set[int]:
                 parents[int(name)] = relay.parent_of(int(name))
             except (OSError, IndexError, ValueError):
                 pass
-    found: set[int] = set()
+    known: set[int] = set()
     new = {os.getpid()}
     while new:
-        new = {pid for pid, parent in parents.items() if parent in new} - found
-        found |= new
-    return found
+        new = {pid for pid, parent in parents.items() if parent in new} - known
+        known |= new
+    return known
 
 
 def be_ended_first() -> None:

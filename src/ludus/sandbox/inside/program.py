@@ -13,8 +13,7 @@ from ludus.sandbox.inside.relay import Relay, memory_file
 class Running:
     """One program: its text, its pipes, its output so far, and how it ended.
 
-    What it is made of and what it prints lie in files in memory, never in objects of this process: later programs
-    are forks of it.
+    Its text and its output lie in files in memory, never in objects of this process: later programs are forks of it.
     """
 
     def __init__(self, request: dict[str, Any], size: int, relay: Relay) -> None:
@@ -47,18 +46,18 @@ class Running:
             length = self.relay.read(fd)
         except BlockingIOError:
             return False
-        kept = min(length, self.room[stream])
-        self.relay.write(self.output[stream], kept)
-        self.room[stream] -= kept
-        if length > kept:
+        taken = min(length, self.room[stream])
+        self.relay.write(self.output[stream], taken)
+        self.room[stream] -= taken
+        if length > taken:
             self.cut = True
-            self.drained += length - kept
+            self.drained += length - taken
         return length > 0
 
     def printed(self, stream: int) -> int:
         """How many bytes of output are kept."""
-        kept: int = self.request["output"] - self.room[stream]
-        return kept
+        length: int = self.request["output"] - self.room[stream]
+        return length
 
     def result(self, usage: Any) -> dict[str, Any]:
         """How the program ended, for the host."""

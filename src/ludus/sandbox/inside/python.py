@@ -42,13 +42,13 @@ def run_python(source: bytes, argv: list[str], home: str) -> NoReturn:
     finish(code)
 
 
-def exit_code(given: Any) -> int:
-    """The exit code of `sys.exit(given)`."""
-    if given is None:
+def exit_code(argument: Any) -> int:
+    """The exit code of `sys.exit(argument)`."""
+    if argument is None:
         return 0
-    if isinstance(given, int):
-        return given & 0xFF
-    print(given, file=sys.stderr)
+    if isinstance(argument, int):
+        return argument & 0xFF
+    print(argument, file=sys.stderr)
     return 1
 
 

@@ -28,7 +28,7 @@ from ludus.sandbox.inside.python import run_python
 from ludus.sandbox.inside.relay import Relay
 
 HEADER = struct.Struct("!II")  # the lengths of the JSON part and of the bytes after it
-LOOK = 0.05  # seconds between two looks at files and memory while a program runs
+POLL_SECONDS = 0.05  # between two looks at files and memory while a program runs
 DRAIN_BYTES = 64 << 20  # a program that writes this much more than its limit is stopped
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 36, 38
 
@@ -138,7 +138,7 @@ class Supervisor:
                 if left <= 0:
                     program.stopped = "timed_out"
                     return False
-                for fd, _ in poll.poll(min(left, LOOK) * 1000 + 1):
+                for fd, _ in poll.poll(min(left, POLL_SECONDS) * 1000 + 1):
                     if fd == pidfd:
                         return True
                     if fd not in fds:
