@@ -70,14 +70,17 @@ class ReplayModel(Model):
 
 def answers(row: dict[str, Any]) -> list[list[Item]]:
     """The items that the model wrote in each of its calls, without the tool outputs and user messages between them."""
-    rest: list[Item] = list(row["response"]["output"])
-    found: list[list[Item]] = []
+    output: list[Item] = row["response"]["output"]
+    written: list[list[Item]] = []
+    at = 0
     for call in row.get("model_calls") or []:
-        while rest and _is_input(rest[0]):
-            rest.pop(0)
-        found.append(rest[: call["items"]])
-        del rest[: call["items"]]
-    return found
+        if isinstance(call.get("at"), int):  # items of a program may look like answers of the model
+            at = call["at"]
+        while "at" not in call and at < len(output) and _is_input(output[at]):
+            at += 1
+        written.append(output[at : at + call["items"]])
+        at += call["items"]
+    return written
 
 
 def _is_input(item: Item) -> bool:
