@@ -40,88 +40,88 @@ def open_model(spec: str | Settings | Model, settings: Settings | None = None) -
             problem = f"model.{min(settings)} cannot be set on a model that is passed as an object"
             raise UserError(problem, f"Set {min(settings)} where you create the model")
         return spec
-    given = dict(settings or {})
+    fields = dict(settings or {})
     if isinstance(spec, dict):
-        return _from_block(spec, given, "the model")
+        return _from_block(spec, fields, "the model")
     if not isinstance(spec, str):
         hint = f"Pass an object: {spec.__name__}(...)" if isinstance(spec, type) else "Example: model='openai:NAME'"
         raise UserError(f"a model is a text, a mapping or a Model object, not {spec!r:.80}", hint)
     if spec.endswith((".yaml", ".yml")) and ":" not in spec:
-        return _from_block(_read_block(Path(spec)), given, spec)
+        return _from_block(_read_block(Path(spec)), fields, spec)
     if spec.startswith(("http://", "https://")):
-        return _openai(spec, given)
+        return _openai(spec, fields)
     kind, _, rest = spec.partition(":")
     if kind not in KINDS:
         hint = f"{did_you_mean(kind, KINDS)} An endpoint is written URL#NAME"
         raise UserError(f"unknown model {shown_url(spec)}", hint)
-    return KINDS[kind](rest, given)
+    return KINDS[kind](rest, fields)
 
 
-def _local(rest: str, given: Settings) -> Model:
+def _local(rest: str, settings: Settings) -> Model:
     from ludus.models.local import LocalModel
 
-    return LocalModel(checked(LocalModel.Config, {**({"path": rest} if rest else {}), **given}, "model"))
+    return LocalModel(checked(LocalModel.Config, {**({"path": rest} if rest else {}), **settings}, "model"))
 
 
-def _scripted(rest: str, given: Settings) -> Model:
+def _scripted(rest: str, settings: Settings) -> Model:
     from ludus.models.scripted import ScriptedModel
 
-    return ScriptedModel.load(rest or str(given.pop("script", "")), checked(ScriptedModel.Config, given, "model"))
+    return ScriptedModel.load(rest or str(settings.pop("script", "")), checked(ScriptedModel.Config, settings, "model"))
 
 
-def _replay(rest: str, given: Settings) -> Model:
+def _replay(rest: str, settings: Settings) -> Model:
     from ludus.models.replay import ReplayModel
 
-    path = rest or str(given.pop("path", ""))
-    checked(ReplayModel.Config, given, "model")
+    path = rest or str(settings.pop("path", ""))
+    checked(ReplayModel.Config, settings, "model")
     if not path:
         raise UserError("replay names no recording", "Write it as replay:FOLDER or replay:FILE")
     return ReplayModel(Path(path))
 
 
-def _openai(rest: str, given: Settings) -> Model:
+def _openai(rest: str, settings: Settings) -> Model:
     from ludus.models.openai import OpenAIModel
 
-    found = {**_endpoint(rest), **given}
-    if not found.get("model"):
+    fields = {**_endpoint(rest), **settings}
+    if not fields.get("model"):
         raise UserError("openai names no model", "Write it as openai:NAME, for example openai:gpt-4.1-mini")
-    return OpenAIModel(checked(OpenAIModel.Config, found, "model"))
+    return OpenAIModel(checked(OpenAIModel.Config, fields, "model"))
 
 
-def _vllm(rest: str, given: Settings, kind: str = "vllm") -> Model:
+def _vllm(rest: str, settings: Settings, kind: str = "vllm") -> Model:
     from ludus.models.vllm import VllmModel
 
-    found = {**_endpoint(rest, f"{kind}:"), **given}
-    if "base_url" not in found:
+    fields = {**_endpoint(rest, f"{kind}:"), **settings}
+    if "base_url" not in fields:
         raise UserError(
             f"{kind} names no server", f"Write it as {kind}:URL#NAME, for example {kind}:http://127.0.0.1:8000/v1#m"
         )
-    return VllmModel(checked(VllmModel.Config, found, "model"))
+    return VllmModel(checked(VllmModel.Config, fields, "model"))
 
 
-def _remote(rest: str, given: Settings) -> Model:
+def _remote(rest: str, settings: Settings) -> Model:
     from ludus.models.remote import RemoteModel
 
-    url = rest.rstrip("/") or str(given.pop("base_url", ""))
+    url = rest.rstrip("/") or str(settings.pop("base_url", ""))
     if not url:
         raise UserError("remote names no server", "Write it as remote:URL, for example remote:http://127.0.0.1:8003")
-    found = {"base_url": url if url.endswith("/v1") else f"{url}/v1", **given}
-    return RemoteModel(checked(RemoteModel.Config, found, "model"))
+    fields = {"base_url": url if url.endswith("/v1") else f"{url}/v1", **settings}
+    return RemoteModel(checked(RemoteModel.Config, fields, "model"))
 
 
-def _transformers(rest: str, given: Settings) -> Model:
+def _transformers(rest: str, settings: Settings) -> Model:
     from ludus.models.transformers import TransformersModel
 
-    found = {**({"path": rest} if rest else {}), **given}
-    return TransformersModel(config=checked(TransformersModel.Config, found, "model"))
+    fields = {**({"path": rest} if rest else {}), **settings}
+    return TransformersModel(config=checked(TransformersModel.Config, fields, "model"))
 
 
-def _azure(rest: str, given: Settings) -> Model:
+def _azure(rest: str, settings: Settings) -> Model:
     from ludus.models.azure import AzureModel
 
-    if not rest and "model" not in given:
+    if not rest and "model" not in settings:
         raise UserError("azure names no deployment", "Write it as azure:DEPLOYMENT")
-    return AzureModel(checked(AzureModel.Config, {**({"model": rest} if rest else {}), **given}, "model"))
+    return AzureModel(checked(AzureModel.Config, {**({"model": rest} if rest else {}), **settings}, "model"))
 
 
 KINDS: dict[str, Callable[[str, Settings], Model]] = {
@@ -147,8 +147,8 @@ def _endpoint(rest: str, kind: str = "") -> Settings:
     return {"base_url": url, "model": name}
 
 
-def _from_block(block: Settings, given: Settings, where: str) -> Model:
-    fields = {**block, **given}
+def _from_block(block: Settings, settings: Settings, where: str) -> Model:
+    fields = {**block, **settings}
     kind = str(fields.pop("type", ""))
     if kind not in KINDS:
         raise UserError(f"{where}: unknown type {kind or '(none)'}", did_you_mean(kind, KINDS))

@@ -38,11 +38,10 @@ class AzureModel(OpenAIModel):
         )
 
     def _urls(self) -> list[str]:
-        given = self.config.base_url or look_up_key("AZURE_OPENAI_ENDPOINT")
-        if not given:
+        urls = self.config.base_url or look_up_key("AZURE_OPENAI_ENDPOINT")
+        if not urls:
             raise UserError(f"model azure:{self.config.model} has no endpoint URL", "Set AZURE_OPENAI_ENDPOINT")
-        urls = [given] if isinstance(given, str) else given
-        return [url.rstrip("/").removesuffix("/openai") for url in urls]
+        return [url.rstrip("/").removesuffix("/openai") for url in ([urls] if isinstance(urls, str) else urls)]
 
     def _authorisation(self) -> dict[str, str]:
         return {"api-key": self._key} if self._key else {"Authorization": f"Bearer {self._token}"}

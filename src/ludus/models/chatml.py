@@ -80,7 +80,7 @@ def offered_tools(params: dict[str, Any]) -> list[Item]:
 
 
 def forced_tools(params: dict[str, Any]) -> list[Item]:
-    """The tools of which the model must call one; empty if it need not call any."""
+    """The tools that `tool_choice` allows if the model must call one; empty if it need not call any."""
     choice = params.get("tool_choice") or "auto"
     if choice in ("auto", "none"):
         return []
@@ -197,9 +197,9 @@ def _parts(text: str) -> Iterator[str | _Call]:
     emitted = searched = 0
     while (block := text.find(CALL_START, searched)) >= 0:
         searched = block + len(CALL_START)
-        if (found := _read_call(text, searched)) is None:
+        if (read := _read_call(text, searched)) is None:
             continue
-        call, end = found
+        call, end = read
         if block > emitted:
             yield text[emitted:block]
         yield call

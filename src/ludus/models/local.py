@@ -76,7 +76,7 @@ class LocalModel(Model):
         self._written: dict[tuple[str, int, str], array[int]] = {}  # (session, index, text) of a turn: its ids
 
     async def start(self) -> None:
-        """Load the weights, which takes 0.5 to 3 seconds. llama.cpp holds the GIL meanwhile."""
+        """Load the weights. llama.cpp holds the GIL meanwhile, for up to a few seconds."""
         self._slots = asyncio.Semaphore(self.config.parallel)
         self._llama = await _Llama.load(self.path, self.config)
 
@@ -189,14 +189,14 @@ class _Llama:
     async def logprobs(self, prompt: list[int], answer: dict[str, Any]) -> list[float]:
         """One log probability for each generated id. llama.cpp omits those of a stop string and of tokens that end
         inside a character; further requests ask for the omitted ones."""
-        given = deque(answer.get("completion_probabilities", ()))  # missing if llama.cpp omitted all of them
-        found: list[float] = []
+        sent = deque(answer.get("completion_probabilities", ()))  # missing if llama.cpp omitted all of them
+        logprobs: list[float] = []
         for index, token in enumerate(answer["tokens"]):
-            if given and given[0]["id"] == token:
-                found.append(given.popleft()["logprob"])
+            if sent and sent[0]["id"] == token:
+                logprobs.append(sent.popleft()["logprob"])
             else:
-                found.append(await self._logprob(prompt + answer["tokens"][:index], token))
-        return found
+                logprobs.append(await self._logprob(prompt + answer["tokens"][:index], token))
+        return logprobs
 
     async def _logprob(self, before: list[int], token: int) -> float:
         for count in (64, 1_000_000):
@@ -230,8 +230,8 @@ def idle_cores(before: str, after: str, cpus: set[int]) -> float:
 def default_threads() -> int:
     """The number of idle cores minus one, from 1 to 8.
 
-    llama.cpp's threads spin while they wait for each other. If another process takes one of their cores, two threads
-    are up to ten times slower than one; on idle cores they are 1.5 times as fast.
+    llama.cpp's threads spin while they wait for each other. If another process takes one of their cores, several
+    threads are slower than one.
     """
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     if (stat := Path("/proc/stat")).exists():

@@ -144,8 +144,8 @@ class OpenAIModel(Model):
         return self._read(reply, body, self._from_chat, ChatStream)
 
     def _urls(self) -> list[str]:
-        given = self.config.base_url or look_up_key("OPENAI_BASE_URL") or DEFAULT_URL
-        return [given] if isinstance(given, str) else list(given)
+        urls = self.config.base_url or look_up_key("OPENAI_BASE_URL") or DEFAULT_URL
+        return [urls] if isinstance(urls, str) else list(urls)
 
     def _http_options(self) -> HttpOptions:
         return HttpOptions(self.config.http, self.config.max_reply_bytes, self.config.max_connections)

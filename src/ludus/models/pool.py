@@ -90,14 +90,14 @@ class Pool:
         """The statistics of each endpoint."""
         return [
             {
-                "url": each.name,
-                "served": each.served,
-                "failed": each.failed,
-                "outstanding": each.outstanding,
-                "latency": each.latency,
-                "resting": each.outages > 0,
+                "url": endpoint.name,
+                "served": endpoint.served,
+                "failed": endpoint.failed,
+                "outstanding": endpoint.outstanding,
+                "latency": endpoint.latency,
+                "resting": endpoint.outages > 0,
             }
-            for each in self.endpoints
+            for endpoint in self.endpoints
         ]
 
     def _best(self, now: float) -> Endpoint:
@@ -106,7 +106,7 @@ class Pool:
             return min(self.endpoints, key=lambda endpoint: endpoint.skipped_until)
         known = [endpoint.latency for endpoint in ready if endpoint.latency is not None]
         fastest = min(known, default=1.0)
-        return min(ready, key=lambda each: _cost(each, fastest))
+        return min(ready, key=lambda endpoint: _cost(endpoint, fastest))
 
 
 def _cost(endpoint: Endpoint, fastest: float) -> float:

@@ -22,8 +22,8 @@ LATER = {
 class Retries(BaseModel):
     """How often one call is retried for each kind of error, and how the pauses grow.
 
-    `fresh` is for connections that were dropped before the first byte of an answer, as every server does that closes
-    idle connections. Those retries have no pause.
+    `fresh` is for connections that were dropped before the first byte of an answer: servers close idle connections.
+    Those retries have no pause.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -23,25 +23,25 @@ class Sampling(NamedTuple):
 
 def sampling_of(request: Request, config: Any) -> Sampling:
     """The settings of a request, with the model's as defaults. A value of the wrong type is a `bad_request`."""
-    given = {key: value for key, value in request.params.items() if value is not None}
-    stop = given.get("stop", [])
+    params = {key: value for key, value in request.params.items() if value is not None}
+    stop = params.get("stop", [])
     stops = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stops, list) or not all(isinstance(each, str) for each in stops):
+    if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
         raise Failure("bad_request", f"stop must be a text or a list of texts, not {stop!r:.40}")
-    stops = [each for each in stops if each]  # "" would end every answer at once
-    if given.get("parallel_tool_calls") is False and chatml.offered_tools(given):
+    stops = [text for text in stops if text]  # "" would end every answer at once
+    if params.get("parallel_tool_calls") is False and chatml.offered_tools(params):
         stops.append(chatml.CALL_END)
     return Sampling(
-        temperature=_number(given, "temperature", config.temperature),
-        top_p=_number(given, "top_p", config.top_p),
-        max_tokens=max(1, int(_number(given, "max_output_tokens", config.max_output_tokens))),
-        seed=int(_number(given, "seed", 0)) if "seed" in given else request.seed,
+        temperature=_number(params, "temperature", config.temperature),
+        top_p=_number(params, "top_p", config.top_p),
+        max_tokens=max(1, int(_number(params, "max_output_tokens", config.max_output_tokens))),
+        seed=int(_number(params, "seed", 0)) if "seed" in params else request.seed,
         stops=stops,
     )
 
 
-def _number(given: dict[str, Any], key: str, default: float) -> float:
-    value = given.get(key, default)
+def _number(params: dict[str, Any], key: str, default: float) -> float:
+    value = params.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _HUGE:
         raise Failure("bad_request", f"{key} must be a number, not {value!r:.40}")
     return value

@@ -87,12 +87,12 @@ class ScriptedModel(Model):
             raise UserError(f"cannot load {name}: {error}", _module_hint(module_name, function, error)) from error
         wanted = function or "respond"
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        if (found := getattr(module, wanted, None)) is None:
+        if (respond := getattr(module, wanted, None)) is None:
             raise UserError(f"cannot load {name}: {module_name} has no {wanted}", did_you_mean(wanted, functions))
-        if not callable(found):
+        if not callable(respond):
             cause = f"cannot load {name}: {wanted} is not a function"
             raise UserError(cause, f"Name a function of {module_name}: {', '.join(functions) or 'it has none'}")
-        return cls(found, name)
+        return cls(respond, name)
 
     async def respond(self, request: Request) -> Response:
         """Play the turn of the script for this request."""

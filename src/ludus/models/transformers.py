@@ -93,7 +93,7 @@ class TransformersModel(Model):
             raise UserError("transformers names no model", "Write transformers:FOLDER, or pass a model and a tokenizer")
         library("torch")
         library("transformers")
-        self._given = (model, tokenizer) if model is not None else None
+        self._loaded = (model, tokenizer) if model is not None else None
         self.name = Path(self.config.path or getattr(model, "name_or_path", "") or type(model).__name__).name
         #: Recorded with the tokens of every answer: set it with every update of the weights.
         self.policy_version = self.name if policy_version is None else policy_version
@@ -104,7 +104,7 @@ class TransformersModel(Model):
 
     async def start(self) -> None:
         """Load the weights, unless they were passed in, and accept requests."""
-        self._model, tokenizer = self._given or await in_thread(
+        self._model, tokenizer = self._loaded or await in_thread(
             load, self.config.path, self.config.gguf_file, self.config.dtype, self.config.device
         )
         model_context = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)

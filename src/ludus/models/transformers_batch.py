@@ -128,14 +128,14 @@ class Batches:
 
     def _take(self, most: int) -> list[BatchedRequest]:
         """Called on the thread. Gives nothing while the queue is paused or stopped."""
-        found: list[BatchedRequest] = []
-        while self._waiting and len(found) < most and not self._pauses and self._serving is not None:
+        taken: list[BatchedRequest] = []
+        while self._waiting and len(taken) < most and not self._pauses and self._serving is not None:
             queued = self._waiting.popleft()
             if not queued.cancelled:
-                found.append(queued)
-        if found:
-            self._taken = [queued for queued in self._taken if not queued.answer.done()] + found
-        return found
+                taken.append(queued)
+        if taken:
+            self._taken = [queued for queued in self._taken if not queued.answer.done()] + taken
+        return taken
 
     async def _run(self) -> None:
         """Run `work` on the thread and wait until it ends, even if this coroutine is cancelled."""

@@ -91,8 +91,7 @@ def _continuous(cache: SlotCache, size: int, take: Take, done: Callable[[Row], N
             for row, over in zip(rows, ended, strict=True):
                 if over:
                     done(row)
-            kept = [index for index, over in enumerate(ended) if not over]
-            moves = cache.keep(kept)
+            moves = cache.keep([index for index, over in enumerate(ended) if not over])
             rows = [rows[index] for index in moves]
             chosen = chosen[torch.tensor(moves, dtype=torch.long, device=chosen.device)]
         cache.write(chosen)
@@ -111,9 +110,9 @@ def _batch(model: Any, rows: list[Row], done: Callable[[Row], None]) -> None:
                 done(row)
         if any(ended):
             rows = [row for row, over in zip(rows, ended, strict=True) if not over]
-            kept = torch.tensor(ended, device=mask.device).logical_not().nonzero()[:, 0]
-            chosen, mask = chosen[kept], mask[kept]
-            step.keep(kept)
+            running = torch.tensor(ended, device=mask.device).logical_not().nonzero()[:, 0]
+            chosen, mask = chosen[running], mask[running]
+            step.keep(running)
         tokens = chosen[:, None]
         mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
 

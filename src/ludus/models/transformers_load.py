@@ -43,11 +43,11 @@ def load(path: str, gguf_file: str | None, dtype: str, device: str) -> tuple[Any
 
 def end_ids(model: Any) -> set[int]:
     """The end-of-text ids in the settings of a model."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for settings in (model.config, getattr(model, "generation_config", None)):
         ends = getattr(settings, "eos_token_id", None)
-        found.update(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
-    return found
+        ids.update(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
+    return ids
 
 
 @contextmanager

@@ -72,10 +72,10 @@ class Prompts:
         ends = {self._tokenizer.eos_token_id} - {None}
         turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _CUT}]
         try:
-            _, found, after = self._render(turn, None, self._settings, ask=False).partition(_CUT)
+            _, mark, after = self._render(turn, None, self._settings, ask=False).partition(_CUT)
         except Failure:  # some templates refuse such a short conversation
             return ends
-        closing = self._encode(after)[:1] if found else []
+        closing = self._encode(after)[:1] if mark else []
         return ends | (set(closing) & set(self._tokenizer.all_special_ids))
 
     def _render(self, messages: list[Any], tools: Any, settings: dict[str, Any], *, ask: bool) -> str:
@@ -107,7 +107,7 @@ class Prompts:
         return {"role": "assistant", "content": raw}
 
     def _turn_of_items(self, turn: chatml.ChatmlTurn, items: list[Item], end: int) -> dict[str, Any]:
-        """An assistant turn of which only the items are known."""
+        """An assistant turn whose raw text is unknown: it is built from the items."""
         group = [item for item in items[turn.at : end] if item.get("type") != "reasoning"]
         calls = [item for item in group if item.get("type") == "function_call"] if self._tools else []
         text = chatml.assistant_text([item for item in group if not calls or item.get("type") != "function_call"])
@@ -132,7 +132,7 @@ class Prompts:
         """The same value with a cut mark inside every control token in its texts."""
         if isinstance(value, str):
             return (
-                self._special.sub(lambda found: f"{found[0][0]}{_CUT}{found[0][1:]}", value) if self._special else value
+                self._special.sub(lambda token: f"{token[0][0]}{_CUT}{token[0][1:]}", value) if self._special else value
             )
         if isinstance(value, list):
             return [self._split_control(entry) for entry in value]

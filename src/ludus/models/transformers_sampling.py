@@ -51,8 +51,8 @@ def _draw(logits: torch.Tensor, rows: Sequence[Drawn]) -> tuple[torch.Tensor, to
     drawn = torch.minimum(drawn, torch.nextafter(total, torch.zeros_like(total)))
     chosen = torch.searchsorted(cumulative, drawn, right=True)
     # Without top_p the total is 1 up to rounding, which the log probability should not inherit.
-    kept = total.log().where(column([row.top_p for row in rows]) < 1, 0.0)
-    return chosen[:, 0], (logprobs.gather(1, chosen) - kept).float()[:, 0]
+    log_mass = total.log().where(column([row.top_p for row in rows]) < 1, 0.0)
+    return chosen[:, 0], (logprobs.gather(1, chosen) - log_mass).float()[:, 0]
 
 
 def _least_likely(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:

@@ -2,8 +2,8 @@
 
 The keys of all layers lie in one tensor, the values in another: a step writes its tokens into them in place, and
 attends to the columns in use. Running rows take the first slots, so a row that ends is replaced by the last one. On a
-GPU a step is a CUDA graph, because launching the kernels of a small model one by one takes longer than running them;
-there the number of rows and columns is rounded up, so that few graphs are made.
+GPU a step is a CUDA graph, which saves the kernel launches; there the number of rows and columns is rounded up, so that
+few graphs are made.
 """
 
 from __future__ import annotations
@@ -81,25 +81,25 @@ class SlotCache:
             return self._forward(rows, columns)
         rows_up = min(max(_ROWS, 1 << (rows - 1).bit_length()), self._size)
         columns_up = _up(columns, _COLUMNS)
-        found = self._graphs.get((rows_up, columns_up))
-        if found is None:
-            found = self._graphs[rows_up, columns_up] = self._capture(rows_up, columns_up)
-        graph, logits = found
+        captured = self._graphs.get((rows_up, columns_up))
+        if captured is None:
+            captured = self._graphs[rows_up, columns_up] = self._capture(rows_up, columns_up)
+        graph, logits = captured
         graph.replay()
         return logits[:rows]
 
-    def keep(self, kept: list[int]) -> list[int]:
+    def keep(self, slots: list[int]) -> list[int]:
         """Drop all other rows. Returns which row is now in each of the first slots."""
-        count = len(kept)
-        free = sorted(set(range(count)) - set(kept))
-        moved = [slot for slot in kept if slot >= count]
+        count = len(slots)
+        free = sorted(set(range(count)) - set(slots))
+        moved = [slot for slot in slots if slot >= count]
         now = list(range(count))
         for slot, source in zip(free, moved, strict=True):
             now[slot] = source
         if moved:
             used = max(self._lengths[slot] for slot in moved) + 1
             for store in self._stores:
-                at, source_at = (torch.tensor(found, device=store.device) for found in (free, moved))
+                at, source_at = (torch.tensor(numbers, device=store.device) for numbers in (free, moved))
                 store[:, at, :, :used] = store[:, source_at, :, :used]
         self._lengths = [self._lengths[slot] for slot in now]
         return now
@@ -129,7 +129,7 @@ class SlotCache:
             self._stores = [_empty(states, self._size, _up(width + 1, _COLUMNS)) for states in computed]
         self._reserve(width + 1)
         source = torch.tensor([index for index, places in enumerate(slots) for _ in places], device=device)
-        places = torch.tensor([slot for found in slots for slot in found], device=device)
+        places = torch.tensor([slot for places in slots for slot in places], device=device)
         for store, states in zip(self._stores, computed, strict=True):
             for layer, state in enumerate(states):
                 store[layer, places, :, :width] = state[source].to(store.dtype)

@@ -185,8 +185,8 @@ class Transport:
     def _open(self, endpoint: Endpoint) -> HttpClient:
         """The client for an endpoint: aiohttp where the user wants it, and for proxies that only aiohttp speaks to."""
         parts, options = urlsplit(endpoint.url), self._options
-        given = {header.lower() for header in self.headers}
-        headers = {header: value for header, value in _HEADERS.items() if header not in given} | self.headers
+        own = {header.lower() for header in self.headers}
+        headers = {header: value for header, value in _HEADERS.items() if header not in own} | self.headers
         origin, proxy = f"{parts.scheme}://{parts.netloc}", proxy_of(parts)
         limits: dict[str, Any] = {"reply_bytes": options.reply_bytes, "limit": options.connections}
         if options.client == "aiohttp" or (proxy is not None and proxy.scheme != "http"):
@@ -194,8 +194,7 @@ class Transport:
 
             client: HttpClient = AiohttpClient(origin, headers, name=endpoint.name, proxy=proxy, **limits)
         else:
-            kept = _KEPT_SECONDS
-            limits |= {"kept_seconds": kept, "channels": options.channels}
+            limits |= {"kept_seconds": _KEPT_SECONDS, "channels": options.channels}
             client = Connections(origin, headers, name=endpoint.name, proxy=proxy, **limits)
         self._clients[endpoint.url] = client
         return client

@@ -67,13 +67,13 @@ class VllmModel(OpenAIModel):
 
 def _object(metadata: dict[str, Any], key: str) -> dict[str, Any]:
     """A JSON object from the metadata of a row, where it is text: metadata values must be texts."""
-    given = metadata.get(key)
-    if given is None:
+    value = metadata.get(key)
+    if value is None:
         return {}
     try:
-        found = orjson.loads(given) if isinstance(given, str) else given
+        parsed = orjson.loads(value) if isinstance(value, str) else value
     except orjson.JSONDecodeError as error:
         raise Failure("bad_request", f"metadata.{key} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise Failure("bad_request", f"metadata.{key} is not an object: {str(given)[:100]}")
-    return found
+    if not isinstance(parsed, dict):
+        raise Failure("bad_request", f"metadata.{key} is not an object: {str(value)[:100]}")
+    return parsed

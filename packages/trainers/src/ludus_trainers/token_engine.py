@@ -4,8 +4,8 @@ Trainers generate with engines that know tokens only. `TokenEngine` renders the 
 calls, and repeats the ids of earlier turns exactly, as `TransformersModel` does. The engine is one function:
 
     async def generate(call: EngineCall) -> GeneratedIds:
-        made = await engine.generate(call.ids, call.sampling.max_tokens)
-        return GeneratedIds(made.ids, made.logprobs, version=made.step)
+        output = await engine.generate(call.ids, call.sampling.max_tokens)
+        return GeneratedIds(output.ids, output.logprobs, version=output.step)
 
     model = TokenEngine(generate, tokenizer)
 """
@@ -103,12 +103,12 @@ class TokenEngine(Model):
         sampling = sampling_of(request, self.config)
         prompt = await in_thread(self._prompt, request)
         room = self.config.context - len(prompt.ids)
-        made = GeneratedIds([], [], cut=True)
+        generated = GeneratedIds([], [], cut=True)
         if room > 0:
             sampling = sampling._replace(max_tokens=min(room, sampling.max_tokens))
             extra = request.params.get(ENGINE_EXTRA) or {}
-            made = await self._engine(EngineCall(prompt.ids, sampling, request.session or "", extra))
-        response: Response = await in_thread(self._response, request, prompt, sampling, made)
+            generated = await self._engine(EngineCall(prompt.ids, sampling, request.session or "", extra))
+        response: Response = await in_thread(self._response, request, prompt, sampling, generated)
         if self.observer is not None:
             self.observer.answered(time.perf_counter() - began)
         return response
@@ -121,15 +121,17 @@ class TokenEngine(Model):
         with self._tokenizing:
             return self._answers.prompt(request)
 
-    def _response(self, request: Request, prompt: RenderedPrompt, sampling: Sampling, made: GeneratedIds) -> Response:
-        logprobs = made.logprobs
-        if logprobs is None or len(logprobs) != len(made.ids) or not all(map(math.isfinite, logprobs)):
+    def _response(
+        self, request: Request, prompt: RenderedPrompt, sampling: Sampling, generated: GeneratedIds
+    ) -> Response:
+        logprobs = generated.logprobs
+        if logprobs is None or len(logprobs) != len(generated.ids) or not all(map(math.isfinite, logprobs)):
             count = "no" if logprobs is None else f"{len(logprobs)}"
-            cause = f"the engine returned {count} logprobs for {len(made.ids)} ids; each id needs a finite one"
+            cause = f"the engine returned {count} logprobs for {len(generated.ids)} ids; each id needs a finite one"
             raise Failure("bad_response", cause)
-        version = self.policy_version if made.version is None else made.version
+        version = self.policy_version if generated.version is None else generated.version
         drawn = sampling_record(sampling.temperature, sampling.top_p, self.config.logprobs)
-        tokens = Tokens(prompt.ids, list(made.ids), list(logprobs), str(version), drawn)
-        complete = not made.cut or (bool(made.ids) and made.ids[-1] in self._answers.ends)
+        tokens = Tokens(prompt.ids, list(generated.ids), list(logprobs), str(version), drawn)
+        complete = not generated.cut or (bool(generated.ids) and generated.ids[-1] in self._answers.ends)
         with self._tokenizing:
             return self._answers.response(request, prompt.text, sampling.stops, tokens, complete=complete)
