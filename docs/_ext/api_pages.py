@@ -35,7 +35,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "models": (
         "ludus.models",
         "Models, and `open_model`, which turns a spec into one.",
-        ["models", *_in("models", "scripted openai vllm azure local transformers replay"), "remote.model"],
+        ["models", *_in("models", "scripted openai vllm azure local transformers replay remote")],
     ),
     "agents": (
         "ludus.agents",
@@ -58,7 +58,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "train": (
         "ludus.train",
         "Groups of rollouts for trainers, and the adapters for TRL.",
-        _in("train", "contract group policy stored advantages rows trl trl_environment"),
+        [*_in("train", "contract group policy stored rows trl trl_environment"), "data.advantages"],
     ),
     "trainers": (
         "ludus_trainers",

@@ -9,6 +9,8 @@ from error_reasons import source_reasons
 from error_sources import SourceError, source_errors
 from page_text import code, escape, table
 
+from ludus.runtime.failure_kinds import FAILURE_KINDS
+
 #: The stages of a rollout: what was running, and where to look first.
 STAGES = {
     "open": ("`open` of the resources: the session was being prepared", "the row, and what the environment needs"),
@@ -18,64 +20,6 @@ STAGES = {
     "verify": ("`verify`: the answer was being judged", "the verifier, its judge or its sandbox"),
     "close": ("`close` of the resources", "what the environment cleans up"),
     "agent": ("the agent itself, or the collection around it", "the agent's program and the collection's limits"),
-}
-
-#: The kinds of failure: what happened, and what to do.
-KINDS = {
-    "aborted": ("the model's server ended the answer early", "Look at the server's log; `--resume` plays it again"),
-    "ambiguous_match": ("several rows have the prompt of a stored rollout", "Give the rows a `task_id`"),
-    "at_capacity": ("the environment's server takes no more sessions", "Lower `--concurrency`"),
-    "bad_fork": ("`fork` returned no session of its own", "Return a new object from `fork`"),
-    "bad_game": ("the game broke the rules of its interface", "Mend the game: the cause names the value"),
-    "bad_prompt": ("a scripted judge cannot read the prompt", "Use the environment's own judge prompt"),
-    "bad_request": ("the request cannot be sent as it is", "Correct the row's `responses_create_params`"),
-    "bad_response": ("a server sent something that is no answer", "Look at the server; the cause quotes what it sent"),
-    "bad_row": ("the row cannot be played or judged", "Correct the row: `ludus data validate` names field and line"),
-    "bad_step": ("a game's `step` returned no `Step`", "Return `Step(...)`"),
-    "bad_tools": ("the tools of the session cannot be offered", "Correct the tools that the cause names"),
-    "bad_verdict": ("`verify` gave no finite number", "Return a number or a `Verdict`"),
-    "cannot_fork": ("the session cannot be copied", "Define `fork` in the resources"),
-    "cannot_judge": ("the program could not be judged", "Read the cause; `--resume` plays it again"),
-    "crash": ("code raised an exception, or a process died", "Read `where` and the cause: a bug in that code"),
-    "disconnected": ("a server dropped the connection", "Look at the server's log; `--resume` plays it again"),
-    "drift": (
-        "a recorded rollout does not come out the same",
-        "Use the environment as it was then",
-    ),
-    "enough": ("enough other rollouts of the task had ended", "Nothing: `--enough` ended it on purpose"),
-    "exhausted": ("a recorded judge has no reply left", "Record more replies"),
-    "exit": ("the agent's program ended with an error", "Read the program's output in the cause"),
-    "group_deadline": ("the time of the task's group was over", "Raise `--group-deadline`, if you want slow rollouts"),
-    "group_incomplete": ("the group has too few answers to compare", "Use `--repeats 2` or more; look at what failed"),
-    "group_late": ("the rollout ended after its group was judged", "Raise `limits.group`"),
-    "http_401": ("a server refused the key", "Check the key, which comes from the environment or `env.yaml`"),
-    "http_403": ("the key may not do this", "Check what the key may do"),
-    "http_404": ("the server knows no such address or model", "Check the URL and the model's name"),
-    "http_429": ("the server asks for fewer requests", "Lower `--concurrency`, or raise `model.retries`"),
-    "http_500": ("the server failed", "Look at the server's log; `--resume` plays it again"),
-    "judge": ("the judge gave no verdict that can be read", "Look at the judge's replies; use a stronger judge"),
-    "no_calls": ("the agent's program never called the model", "Make it use the URL in its environment variables"),
-    "no_compiler": ("the sandbox has no compiler for the program", "Install the compiler that the cause names"),
-    "no_judge": ("the answer needs a judge and none is set", "Set one: `--set resources.judge=SPEC`"),
-    "no_match": ("no row belongs to a stored rollout", "Pass the rows that the rollout was made from"),
-    "no_program": ("the agent's program cannot be started", "Check `agent.command`"),
-    "no_recording": ("the recorded run has no such answer", "Replay the same rows, repeats and seed"),
-    "no_reward": ("the environment gave no reward", "Look at the environment: it must reward what it accepts"),
-    "no_rule": ("no rule of the script fits the request", "Add a rule, or one without `when`"),
-    "no_user": ("the model that plays the user is missing or says nothing", "Set `agent.user`"),
-    "not_installed": ("code needs a package that is missing", "Install it, or correct the import"),
-    "not_played": ("the model never answered", "Look at what the model sent"),
-    "out_of_memory": ("the model's memory is full", "Lower `max_batch` or `max_output_tokens`"),
-    "out_of_turn": ("the game is over or has not begun", "Let the agent stop when the game is over"),
-    "refused": ("nothing listens at the address", "Start the server, or correct its URL"),
-    "sandbox": ("the sandbox failed, and no program is to blame", "Run `ludus doctor`; `--resume` plays it again"),
-    "session_lost": ("the session is over", "Open a new session"),
-    "stale": ("the policy has moved on too far", "Nothing: `--max-staleness` ended it on purpose"),
-    "timeout": ("a step took longer than its limit", "Raise the limit: `--set limits.STAGE=SECONDS`"),
-    "too_large": ("a reply is larger than allowed", "Raise `model.max_reply_bytes`, or mend the server"),
-    "undecided": ("two expressions cannot be compared in time", "Set a judge, or leave the row out"),
-    "unsupported": ("the model or the agent cannot do this", "Use another model, or leave the feature out of the row"),
-    "wrong_thread": ("the scorer works on the main thread only", "Collect in this process, without `--workers`"),
 }
 
 #: What to do about messages that do not say it themselves, by what they say.
@@ -131,6 +75,12 @@ ROOMS = {
 }
 
 
+_KIND_COLUMNS = ["kind", "what happened", "what to do", "retried", "stops the run", "costs an attempt"]
+_KINDS = (
+    "A call of a model that fails with a retried kind is tried again (`model.retries`). A run stops if its first "
+    "rollouts all fail with a kind that stops it. A failure that costs no attempt does not count against "
+    "`--max-attempts`."
+)
 _REASONS = (
     "Messages with a `{problem}`, a `{cause}` or an `{error}` quote one of these, or what another error or a library "
     "said. The message around it says what to do."
@@ -141,7 +91,7 @@ def errors_page() -> str:
     """The page's body: stages, kinds, and every message by room."""
     found = source_errors()
     parts = ["## Stages", table(["stage", "what was running", "where to look"], _stage_rows())]
-    parts += ["## Kinds", table(["kind", "what happened", "what to do"], _kind_rows())]
+    parts += ["## Kinds", _KINDS, table(_KIND_COLUMNS, _kind_rows())]
     for room, errors in groupby(sorted(found, key=_order), key=lambda each: each.room):
         shown = [each for each in errors if not each.passed_on]
         if shown:
@@ -155,9 +105,9 @@ def cure(error: SourceError) -> str:
     """What to do about an error, as Markdown; an empty text where nothing is known."""
     if error.hint:
         return escape(error.hint)
-    kind = re.sub(r"http_.*", "http_500", error.kind)
-    if kind in KINDS:
-        return KINDS[kind][1]
+    kind = error.kind if error.kind in FAILURE_KINDS else re.sub(r"http_.*", "http_500", error.kind)
+    if kind in FAILURE_KINDS:
+        return FAILURE_KINDS[kind].remedy
     if error.type == "Refusal":
         return "Correct the request; 5xx: try again later"
     return next((words for pattern, words in _CURES if re.search(pattern, error.message)), "")
@@ -186,4 +136,11 @@ def _stage_rows() -> list[list[str]]:
 
 
 def _kind_rows() -> list[list[str]]:
-    return [[code(kind), *words] for kind, words in KINDS.items()]
+    return [
+        [code(name), kind.meaning, kind.remedy, *map(_yes, (kind.retried, kind.stops_run, kind.costs_attempt))]
+        for name, kind in sorted(FAILURE_KINDS.items())
+    ]
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else ""

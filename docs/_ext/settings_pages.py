@@ -67,7 +67,7 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
             "ludus.models.local:LocalModel.Config": "`local` and `local:FILE`",
             "ludus.models.transformers:TransformersModel.Config": "`transformers:PATH_OR_NAME`",
             "ludus_trainers.token_engine:TokenEngine.Config": "a trainer's own engine, in Python",
-            "ludus.models.retry:Retries": "retries of an endpoint",
+            "ludus.http.retries:Retries": "retries of an endpoint",
         },
     ),
     (

@@ -22,12 +22,13 @@ from pydantic import BaseModel
 from ludus.agent import Agent, AgentConfig
 from ludus.dataset import Dataset, Generated
 from ludus.episode import Limits
-from ludus.errors import DISTRIBUTION, REMEDIES, MissingExtra, UserError, did_you_mean
+from ludus.errors import DISTRIBUTION, MissingExtra, UserError, did_you_mean
 from ludus.folder import FILE, WorkerNeeds, find_named, locate, read_file, with_argument
 from ludus.game import Game
 from ludus.prompt import PromptTemplate, load_prompt
 from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.boundary import attribute, reraise
+from ludus.runtime.failure_kinds import kind_of
 from ludus.runtime.imports import author_error, declared_class, load_object, place_of
 from ludus.runtime.settings import checked
 from ludus.runtime.signatures import check_methods
@@ -126,8 +127,9 @@ class Environment:
                 raise
             except BaseException as error:
                 failure = attribute(error, "open")
+                kind = kind_of(failure.kind)
                 message = f"environment {self.name} cannot open what its rollouts share: {failure.cause}"
-                raise UserError(message, REMEDIES.get(failure.kind, "")) from error
+                raise UserError(message, kind.hint if kind.stops_run else "") from error
             yield shared
 
     def session(self, shared: Any, seed: int = 0, *, seed_known: bool = True) -> Resources:

@@ -158,22 +158,12 @@ _LIBRARIES = ("<", _HERE, *(sysconfig.get_path(name) for name in ("stdlib", "pla
 #: The cause of a step that raised CancelledError although its task was not cancelled. Models read it too.
 STRAY_CANCEL = "CancelledError: something that it waited for was cancelled"
 
-#: Kinds of failure that all rollouts of a run would share, and how to fix each.
-REMEDIES = {
-    "http_401": "Check the key, which comes from the environment or env.yaml",
-    "http_403": "Check what the key may do",
-    "http_404": "Check the URL and the model's name",
-    "refused": "Start the server, or correct its URL",
-    "no_judge": "",
-    "not_installed": "",
-}
-
 
 class Failure(Exception):
     """Why a rollout has no reward: the kind of failure, its first cause, and the stage in which it happened.
 
-    Raise one where you know a better kind than `crash`. The step that was running fills in the stage: if a judge's
-    server is down, that is a failure of `verify`.
+    Raise one where you know a better kind than `crash`; `runtime/failure_kinds.py` lists all. The step that was running
+    fills in the stage: if a judge's server is down, that is a failure of `verify`.
 
         raise Failure("http_429", "the judge answered 429: slow down")
     """

@@ -156,11 +156,15 @@ def test_every_error_on_the_page_says_what_to_do():
 def test_every_kind_and_stage_of_failure_is_explained():
     from typing import get_args
 
-    from ludus.errors import REMEDIES, Stage
+    from ludus.errors import Stage
+    from ludus.runtime.failure_kinds import FAILURE_KINDS
 
     assert set(error_pages.STAGES) == set(get_args(Stage))
     kinds = {each.kind for each in error_sources.source_errors() if re.fullmatch(r"\w+", each.kind)}
-    assert kinds | set(REMEDIES) <= set(error_pages.KINDS)
+    assert kinds <= set(FAILURE_KINDS)
+    assert all(kind.meaning and kind.remedy for kind in FAILURE_KINDS.values())
+    page = error_pages.errors_page()
+    assert [kind for kind in FAILURE_KINDS if f"| `{kind}` |" not in page] == []
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from ludus import Failure, UserError
 from ludus.http import connecting
 from ludus.http.client import Connections, Disconnected
 from ludus.http.connecting import HttpProxy, proxy_of
+from ludus.http.retries import Retries
 from ludus.models.aiohttp_client import AiohttpClient
-from ludus.models.retry import Retries
 from ludus.models.transport import HttpOptions, Transport
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import heapq
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ludus.models.pool import Pool
-from ludus.models.retry import Retries
 
 
 def test_a_session_keeps_its_endpoint_until_it_is_forgotten():
@@ -139,28 +137,3 @@ class PoolMachine(RuleBasedStateMachine):
 
 TestPoolMachine = PoolMachine.TestCase
 TestPoolMachine.settings = settings(max_examples=60, deadline=None)
-
-
-@given(st.sampled_from(["busy", "server", "dropped", "fresh"]), st.integers(1, 20), st.floats(0, 200))
-def test_a_pause_is_bounded_and_never_outlasts_the_deadline(kind, tries, left):
-    retries = Retries()
-    pause = retries.pause(kind, tries, None, left)
-    if tries > getattr(retries, kind):
-        assert pause is None
-    elif kind == "fresh":
-        assert pause == 0.0
-    elif pause is not None:
-        assert 0 <= pause <= 60
-        assert pause < left
-
-
-def test_retry_after_is_honoured_up_to_the_longest_pause():
-    assert Retries().pause("busy", 1, 7.0, 100) == 7.0
-    assert Retries().pause("busy", 1, 5000.0, 100) == 60.0
-    assert Retries().pause("busy", 1, 7.0, 5.0) is None
-
-
-def test_pauses_grow_exponentially():
-    retries = Retries(first_pause=1.0, busy=20)
-    assert [retries.pause("busy", n, None, 1e9) <= 2 ** (n - 1) for n in range(1, 7)] == [True] * 6
-    assert retries.pause("busy", 20, None, 1e9) == pytest.approx(45, abs=15.1)

@@ -22,8 +22,9 @@ from ludus.collection.progress import Progress
 from ludus.collection.recording import Recorder, Sink
 from ludus.collection.stragglers import ENDED_BY
 from ludus.collection.watchdog import LoopWatchdog
-from ludus.errors import REMEDIES, UserError
+from ludus.errors import UserError
 from ludus.rollout import Rollout, rollout_id
+from ludus.runtime.failure_kinds import kind_of
 from ludus.runtime.running import allow_open_files
 from ludus.store.journal import Journal
 from ludus.store.resume import read_rollouts
@@ -146,9 +147,8 @@ class Collector:
             if name not in self._done and (name, rollout.job.attempt) not in seen:
                 seen.add((name, rollout.job.attempt))
                 failed[name], self._attempts[name] = rollout, rollout.job.attempt
-                # A dead server or a refused key is not the rollout's fault: it costs no attempt.
                 kind = rollout.error.kind if rollout.error is not None else ""
-                spent[name] += kind not in REMEDIES and kind not in ENDED_BY
+                spent[name] += kind_of(kind).costs_attempt
                 if plan.stragglers.ends(kind):
                     spent[name] = plan.max_attempts
         if repeats > plan.repeats:

@@ -17,8 +17,9 @@ import orjson
 from ludus.collection.metrics import Metrics
 from ludus.collection.plan import Recorded, TaskWork
 from ludus.collection.progress import Progress
-from ludus.errors import REMEDIES, Failure, UserError
+from ludus.errors import Failure, UserError
 from ludus.rollout import Rollout, rollout_id
+from ludus.runtime.failure_kinds import kind_of
 from ludus.store.journal import FullDisk, Journal
 from ludus.store.turns import TurnJournal
 
@@ -51,7 +52,7 @@ class EncodedRollout:
 
 class Recorder:
     """Records the rollouts of one run. A full disk and a failing sink raise an error; a failed rollout does not, unless
-    the first rollouts of the run all fail with the same kind, one of `REMEDIES`."""
+    the first rollouts of the run all fail with the same kind, one that stops a run."""
 
     def __init__(
         self,
@@ -159,9 +160,9 @@ class Recorder:
             self._first_failures.append(rollout.error)
 
     def _stop_if_all_fail(self, expected: int = FIRST_FAILURES) -> None:
-        """Stop the run if its first `expected` rollouts all failed with the same stage and kind, one of `REMEDIES`."""
+        """Stop the run if its first `expected` rollouts all failed with the same stage and a kind that stops it."""
         failures = self._first_failures
         kinds = {(each.stage, each.kind) for each in failures}
-        if len(failures) >= expected and len(kinds) == 1 and failures[0].kind in REMEDIES:
+        if len(failures) >= expected and len(kinds) == 1 and (kind := kind_of(failures[0].kind)).stops_run:
             first = failures[0]
-            raise UserError(f"{first.where}: {first.cause}" if first.where else first.cause, REMEDIES[first.kind])
+            raise UserError(f"{first.where}: {first.cause}" if first.where else first.cause, kind.hint)

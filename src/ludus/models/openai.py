@@ -22,8 +22,8 @@ from ludus.dialects.responses_stream import ResponsesStream
 from ludus.dialects.sse import EventParser, values
 from ludus.errors import Failure, UserError
 from ludus.http.connection import REPLY_BYTES, HttpReply
+from ludus.http.retries import Retries
 from ludus.model import Model, ModelConfig, Request
-from ludus.models.retry import Retries
 from ludus.models.transport import HttpOptions, Transport
 from ludus.response import ANSWERED, Response, prompt_too_long
 from ludus.runtime.encoding import compact

@@ -11,9 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
-from time import perf_counter, time
+from time import perf_counter
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
@@ -22,9 +20,10 @@ from ludus.errors import Failure, UserError
 from ludus.http.client import Connections, Disconnected
 from ludus.http.connecting import proxy_of
 from ludus.http.connection import REPLY_BYTES, HttpReply
+from ludus.http.retries import Attempts, Retries
 from ludus.model import Observer
 from ludus.models.pool import Endpoint, Pool
-from ludus.models.retry import LATER, Retries
+from ludus.runtime.failure_kinds import kind_of
 from ludus.runtime.urls import checked_url
 
 _NO_DEADLINE = float("inf")
@@ -104,26 +103,22 @@ class Transport:
     ) -> HttpReply:
         """Send one request, with retries. `repeatable` says that the request may be executed twice."""
         until = deadline if deadline is not None else _NO_DEADLINE
-        tries: dict[str, int] = {}
+        attempts = Attempts(self._retries, deadline)
         while True:
             endpoint = self.pool.take(session, perf_counter())
             try:
                 reply = await self._once(endpoint, path, body, until, observer, headers)
             except Failure as error:
-                kind, safe = _retry_budget(error)
-                if kind is None:
-                    raise
-                pause = self._pause(kind, tries, until, endpoint) if safe or repeatable else None
+                pause = self._pause(error, attempts, endpoint) if repeatable or error.kind == "refused" else None
                 if pause is None:
                     raise
             else:
-                budget = LATER.get(reply.status) if reply.status != 200 else None
+                budget = kind_of(f"http_{reply.status}").retried if reply.status != 200 else None
                 if budget is None:
                     return reply
                 if observer is not None and budget == "busy":
                     observer.pressed()
-                retry_after = _seconds(reply.header("retry-after"))
-                pause = self._retries.pause(budget, _count(tries, budget), retry_after, until - perf_counter())
+                pause = attempts.pause(budget, reply.header("retry-after"))
                 if pause is None:
                     return reply
                 self.retried[f"http_{reply.status}"] += 1
@@ -209,39 +204,17 @@ class Transport:
         if observer is not None:
             observer.pressed()
 
-    def _pause(self, kind: str, tries: dict[str, int], until: float, endpoint: Endpoint) -> float | None:
+    def _pause(self, error: Failure, attempts: Attempts, endpoint: Endpoint) -> float | None:
         """The pause before a retry after a connection error; None to give up."""
-        now = perf_counter()
-        self.retried[kind] += 1
-        if kind == "refused":
-            if self.pool.others_available(endpoint, now):
+        budget: str | None = kind_of(error.kind).retried
+        if budget is None:
+            return None
+        if error.kind == "refused":
+            self.retried["refused"] += 1
+            if self.pool.others_available(endpoint, perf_counter()):
                 return 0.0
-            kind = "dropped"
-        return self._retries.pause(kind, _count(tries, kind), None, until - now)
-
-
-def _retry_budget(error: Failure) -> tuple[str | None, bool]:
-    """The retry budget of a failed request, and whether the server certainly did not execute it."""
-    if isinstance(error, Disconnected):
-        return "dropped" if error.begun else "fresh", False
-    return ("refused", True) if error.kind == "refused" else (None, False)
-
-
-def _count(tries: dict[str, int], kind: str) -> int:
-    tries[kind] = tries.get(kind, 0) + 1
-    return tries[kind]
-
-
-def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds. The header holds a number of seconds or a date."""
-    if not header:
-        return None
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        when = parsedate_to_datetime(header)
-    except ValueError:
-        return None
-    return max(0.0, when.replace(tzinfo=when.tzinfo or UTC).timestamp() - time())
+        else:
+            if isinstance(error, Disconnected) and not error.begun:
+                budget = "fresh"
+            self.retried[budget] += 1
+        return attempts.pause(budget)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from base64 import b64decode
 from collections.abc import Sequence
 from contextlib import suppress
 from secrets import token_hex
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 
 import orjson
@@ -17,6 +16,7 @@ import orjson
 from ludus.errors import Failure, UserError
 from ludus.http.client import Connections
 from ludus.http.connection import HttpReply
+from ludus.http.retries import Attempts, Retries
 from ludus.runtime.boundary import in_time, queueing
 from ludus.runtime.keys import look_up_key, without_keys_and_paths
 from ludus.sandbox.protocol import READ_BYTES, ExecResult, Program, Sandbox, SandboxError, SandboxProvider, SandboxSpec
@@ -30,6 +30,8 @@ _GRACE, _OPEN = 60.0, 120.0
 
 #: Seconds to wait for a free place when all servers are full, and to leave an unreachable server alone.
 _WAIT, _REST = 600.0, 10.0
+#: Asking again for a place while all servers are full, until `_WAIT` is over.
+_RETRIES = Retries(busy=1_000_000, first_pause=0.05, longest_pause=2.0)
 
 #: Seconds in which a server must answer before the first rollout.
 _CHECK = 20.0
@@ -111,16 +113,16 @@ class RemoteProvider(SandboxProvider):
         """A sandbox on the server with the fewest, when one has a place."""
         if self._reporting is None:
             self._reporting = asyncio.create_task(self._report())
-        deadline, delay = monotonic() + _WAIT, 0.05
+        attempts = Attempts(_RETRIES, perf_counter() + _WAIT)
         with queueing():
             while True:
                 try:
                     return await self._open(spec)
                 except _Full:
-                    if monotonic() > deadline:
+                    pause = attempts.pause("busy")
+                    if pause is None:
                         raise
-                    await asyncio.sleep(delay * random.uniform(0.5, 1.5))
-                    delay = min(delay * 2, 2.0)
+                await asyncio.sleep(pause)
 
     async def _open(self, spec: SandboxSpec) -> RemoteSandbox:
         failure: Exception = SandboxError("no sandbox server can be reached")

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from ludus.errors import DISTRIBUTION, REMEDIES, UserError
+from ludus.errors import DISTRIBUTION, UserError
 from ludus.runtime.encoding import encode
+from ludus.runtime.failure_kinds import kind_of
 from ludus.runtime.redaction import redacted_settings
 from ludus.store.drafts import write_whole
 
@@ -70,7 +71,7 @@ class Files:
             if self.turns.exists() and self.turns.stat().st_size:
                 return False
             with self.failures.open("rb") as lines:
-                return all(orjson.loads(line).get("kind") in REMEDIES for line in lines)
+                return all(kind_of(orjson.loads(line).get("kind")).stops_run for line in lines)
         except (OSError, AttributeError, orjson.JSONDecodeError):
             return False
 

@@ -17,18 +17,18 @@ from ludus.errors import Failure, UserError
 from ludus.http.client import Connections
 from ludus.http.connecting import proxy_of
 from ludus.http.connection import HttpReply
+from ludus.http.retries import Attempts, Retries
+from ludus.runtime.failure_kinds import kind_of
 from ludus.runtime.keys import header_value, without_keys_and_paths
 from ludus.sandbox.protocol import SandboxError
 
 #: The largest reply: a file of the size that `read` returns fits in, with the base64 around it.
 _REPLY_BYTES = 64 << 20
 
-_TRIES = 4
-_FIRST_PAUSE = 0.25
-_LONGEST_PAUSE = 20.0
-_BUSY = frozenset({429})
-_PASSING = frozenset({429, 500, 502, 503, 504})
+_RETRIES = Retries(busy=3, server=3, dropped=3, first_pause=0.25, longest_pause=20.0)
 _REPEATABLE = frozenset({"GET", "DELETE"})
+#: Failures after which the service has certainly not done the work.
+_NOT_DONE = ("http_429", "refused")
 
 
 class Refused(SandboxError):
@@ -79,23 +79,23 @@ class Service:
         await self._connections.close()
 
     async def _tries(self, method: str, path: str, body: bytes, headers: dict[str, str] | None) -> HttpReply:
-        for number in range(_TRIES):
-            pause = _FIRST_PAUSE * 2**number * random.uniform(0.5, 1.5)
+        attempts = Attempts(_RETRIES)
+        while True:
+            retry_after = None
             try:
                 reply = await self._connections.request(method, path, body, headers)
             except Failure as failure:
-                error = _sandbox_error(failure)
-                again = failure.kind == "refused" or (failure.kind == "disconnected" and method in _REPEATABLE)
+                error, kind = _sandbox_error(failure), failure.kind
             else:
                 if reply.status < 300:
                     return reply
                 error = Refused(f"{self.name} answered {reply.status} to {method}: {reply.start()}", reply.status)
-                again = reply.status in (_PASSING if method in _REPEATABLE else _BUSY)
-                pause = _asked_pause(reply, pause)
-            if not again or number == _TRIES - 1:
+                kind, retry_after = f"http_{reply.status}", reply.header("retry-after")
+            budget = kind_of(kind).retried if method in _REPEATABLE or kind in _NOT_DONE else None
+            pause = attempts.pause(budget, retry_after) if budget else None
+            if pause is None:
                 raise error
             await asyncio.sleep(pause)
-        raise AssertionError("the last try returns or raises")
 
 
 def service_at(name: str, url: str, headers: dict[str, str]) -> Service:
@@ -109,14 +109,6 @@ def service_at(name: str, url: str, headers: dict[str, str]) -> Service:
 def _sandbox_error(failure: Failure) -> SandboxError:
     text = without_keys_and_paths(failure.cause)
     return TooLarge(text) if failure.kind == "too_large" else SandboxError(text)
-
-
-def _asked_pause(reply: HttpReply, pause: float) -> float:
-    """The seconds that the service asks us to wait, or our own pause."""
-    try:
-        return min(max(float(reply.header("retry-after") or pause), 0.0), _LONGEST_PAUSE)
-    except ValueError:  # a date
-        return pause
 
 
 def form_file(field: str, filename: str, data: bytes) -> tuple[bytes, dict[str, str]]:

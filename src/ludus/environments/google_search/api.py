@@ -7,19 +7,18 @@ rollout has no reward. Keys are removed from every text that leaves this module.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Any, Self
 
 import aiohttp
 import orjson
 
 from ludus.errors import Failure
-from ludus.models.retry import LATER, Retries
+from ludus.http.retries import Attempts, Retries
+from ludus.runtime.failure_kinds import kind_of
 from ludus.runtime.keys import redacted
 
-#: Which failures are retried, and which retry budget each of them uses.
-_RETRIED = {f"http_{status}": kind for status, kind in LATER.items()} | {"http_520": "server"}
-_RETRIED |= dict.fromkeys(("timeout", "refused", "disconnected"), "dropped")
+#: Failures of search services that are retried, beyond those of every server, and their budgets.
+_RETRIED_TOO = {"http_520": "server", "timeout": "dropped"}
 
 
 class Api:
@@ -42,16 +41,13 @@ class Api:
 
     async def ask(self, method: str, url: str, **request: Any) -> dict[str, Any]:
         """The JSON object that the service answers with. Raises a `Failure` if there is none."""
-        tries: Counter[str] = Counter()
+        attempts = Attempts(self._retries)
         while True:
             try:
                 return await self._once(method, url, request)
             except Failure as failure:
-                kind = _RETRIED.get(failure.kind)
-                if kind is None:
-                    raise
-                tries[kind] += 1
-                pause = self._retries.pause(kind, tries[kind], None, float("inf"))
+                budget = kind_of(failure.kind).retried or _RETRIED_TOO.get(failure.kind)
+                pause = attempts.pause(budget) if budget else None
                 if pause is None:
                     raise
             await asyncio.sleep(pause)

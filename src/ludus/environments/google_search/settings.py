@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 from ludus.errors import UserError, cannot_read
 from ludus.graders.judge import JudgeConfig
-from ludus.models.retry import Retries
+from ludus.http.retries import Retries
 
 
 class JsonApi(BaseModel):
