@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import orjson
 
 import ludus
@@ -159,4 +160,4 @@ def write_rows(folder: Path, given: list[dict[str, Any]]) -> None:
 
 def finished(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    return subprocess.run(command(folder, 2, *more), cwd=folder, capture_output=True, text=True)
+    return forked.run(command(folder, 2, *more), cwd=folder, capture_output=True, text=True)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import orjson
 import pytest
 
@@ -37,7 +38,7 @@ def words(folder: Path, *more: str) -> list[str]:
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_a_short_run_names_the_blocking_call_on_stderr(tmp_path: Path, more: tuple[str, ...]):
-    done = subprocess.run(words(tmp_path, "--repeats", "5", *more), cwd=tmp_path, capture_output=True, text=True)
+    done = forked.run(words(tmp_path, "--repeats", "5", *more), cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("warning: open of sleepy blocked the event loop") == 1, done.stderr
     if more:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from branches import ASK, gist, lines
 from serving import COUNTER
@@ -40,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     rows = ({**ASK, "initial_count": 0, "expected_count": n % 3, "n": n} for n in range(25))
     (tmp_path / "rows.jsonl").write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
     first = [*PROGRAM, "--input", "rows.jsonl", "--output", "first"]
-    subprocess.run(first, cwd=tmp_path, check=True, capture_output=True)
+    forked.run(first, cwd=tmp_path, check=True, capture_output=True)
     return tmp_path
 
 
@@ -57,7 +58,7 @@ def content(path: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_killed_and_resumed_branch_collection_equals_an_uninterrupted_one(folder):
-    subprocess.run(command("whole"), cwd=folder, check=True, capture_output=True)
+    forked.run(command("whole"), cwd=folder, check=True, capture_output=True)
     expected = content(folder / "whole")
     assert len(expected) == 100
     rng, kills, flag = random.Random(3), 0, ()
@@ -80,22 +81,22 @@ def test_a_killed_and_resumed_branch_collection_equals_an_uninterrupted_one(fold
         process.communicate()
         flag = ("--resume",)
     assert kills > 1
-    done = subprocess.run(command("killed", "--resume"), cwd=folder, capture_output=True, text=True)
+    done = forked.run(command("killed", "--resume"), cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert content(folder / "killed") == expected
     metrics = json.loads((folder / "killed" / "metrics.json").read_bytes())
     assert metrics["counts"] == {"dispatched": 100, "completed": 100, "failed": 0, "masked": 0}
     assert len(metrics["tasks"]) == 25
-    other = subprocess.run([*command("killed", "--resume"), "--turn", "0"], cwd=folder, capture_output=True, text=True)
+    other = forked.run([*command("killed", "--resume"), "--turn", "0"], cwd=folder, capture_output=True, text=True)
     assert other.returncode != 0
     assert "describes a different run: dataset.turn was 1, now 0" in other.stderr
 
 
 def test_branching_reports_a_turn_that_no_rollout_reached(folder):
-    done = subprocess.run([*command("out"), "--turn", "2", "--limit", "2"], cwd=folder, capture_output=True, text=True)
+    done = forked.run([*command("out"), "--turn", "2", "--limit", "2"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "skipped" not in done.stderr
-    none = subprocess.run([*command("none"), "--turn", "3"], cwd=folder, capture_output=True, text=True)
+    none = forked.run([*command("none"), "--turn", "3"], cwd=folder, capture_output=True, text=True)
     assert none.returncode != 0
     assert "none of its rollouts made a model call after turn 3" in none.stderr
     assert "Traceback" not in none.stderr

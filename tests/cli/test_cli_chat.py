@@ -12,6 +12,7 @@ import sys
 import termios
 from pathlib import Path
 
+import forked
 import interruptible
 import pytest
 from rich.console import Console
@@ -93,7 +94,7 @@ def command(folder: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
 
 def chat(folder: Path, typed: str, *arguments: str, env: str | None = None) -> subprocess.CompletedProcess[str]:
     words, variables = command(folder, env or str(folder), *arguments)
-    return subprocess.run(
+    return forked.run(
         words, input=typed, capture_output=True, text=True, env=variables, cwd=folder, timeout=300, encoding="utf-8"
     )
 

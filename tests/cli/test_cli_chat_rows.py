@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 YAML = """
@@ -43,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 def chat(folder: Path, *arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ludus", "chat", ".", *arguments]
-    return subprocess.run(command, cwd=folder, input=typed, capture_output=True, text=True, timeout=300)
+    return forked.run(command, cwd=folder, input=typed, capture_output=True, text=True, timeout=300)
 
 
 def test_a_row_of_a_generated_second_dataset_can_be_played(folder: Path):

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
+
 import ludus
 
 FOLDER = Path(ludus.__file__).parent / "environments" / "user_modeling"
@@ -17,7 +19,7 @@ PLAIN = "agent.user=scripted:ludus.agents.plain_user"
 
 def chat(typed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ludus", "chat", *arguments]
-    return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=300)
+    return forked.run(command, input=typed, capture_output=True, text=True, timeout=300)
 
 
 def test_a_person_plays_the_assistant_and_the_simulated_user_answers():

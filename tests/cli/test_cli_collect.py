@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import orjson
 import pytest
 from waiting import without_progress
@@ -21,7 +22,7 @@ def ludus(tmp_path):
 
     def run(*words: str, cwd: Path = tmp_path, **environment: str) -> subprocess.CompletedProcess[str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
-        return subprocess.run(
+        return forked.run(
             [sys.executable, "-m", "ludus", *words],
             cwd=cwd,
             env={**kept, "COLUMNS": "100", **environment},

@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from rollout_files import rollout, with_tools, write
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-m", "ludus", "data", "export", *words],
         cwd=folder,
         env=variables,

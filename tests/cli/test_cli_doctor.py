@@ -10,6 +10,7 @@ import sys
 from importlib.metadata import EntryPoints
 from typing import Any
 
+import forked
 import pytest
 
 from ludus.cli import doctor as cli_doctor
@@ -19,7 +20,7 @@ from ludus.sandbox.choice import survey
 def doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1", **variables}
     command = [sys.executable, "-m", "ludus", "doctor", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    return forked.run(command, capture_output=True, text=True, env=environment, timeout=300)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from ludus.runtime.imports import BUILT_IN
@@ -20,7 +21,7 @@ def ludus(*arguments: str, columns: int = 80, **variables: str) -> subprocess.Co
     environment = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "NO_COLOR")}
     environment |= {"COLUMNS": str(columns), "PYTHONIOENCODING": "utf-8", **variables}
     command = [sys.executable, "-m", "ludus", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    return forked.run(command, capture_output=True, text=True, env=environment, timeout=300)
 
 
 @pytest.mark.parametrize("columns", [40, 60, 119, 120, 200])

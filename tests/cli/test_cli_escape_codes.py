@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import orjson
 import pytest
 from servers import Server, running, send
@@ -27,7 +28,7 @@ class Refusing(Server):
 def ludus(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "PYTHONIOENCODING": "utf-8", "COLUMNS": "200"}
     command = [sys.executable, "-m", "ludus", *arguments]
-    return subprocess.run(
+    return forked.run(
         command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8"
     )
 

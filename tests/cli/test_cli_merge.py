@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from interruptible import start
 from waiting import CEILING, until
@@ -21,7 +22,7 @@ ENV = "example_session_state_mgmt"
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-m", "ludus", *words], cwd=folder, env=variables, capture_output=True, text=True
     )
 

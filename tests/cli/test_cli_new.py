@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from ludus import Environment
@@ -22,7 +23,8 @@ SCRIPT = """
 
 def run(*command: str, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    return subprocess.run(command, cwd=cwd, input=typed, capture_output=True, text=True, env=variables, timeout=300)
+    start = forked.run if list(command[:3]) == forked.START else subprocess.run
+    return start(command, cwd=cwd, input=typed, capture_output=True, text=True, env=variables, timeout=300)
 
 
 def ludus(*arguments: str, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:

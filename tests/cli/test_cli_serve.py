@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import forked
 import interruptible
 import psutil
 import pytest
@@ -45,7 +46,7 @@ def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def ludus(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     words, environment = [sys.executable, "-m", "ludus", *arguments], {**os.environ, **variables}
-    return subprocess.run(words, capture_output=True, text=True, timeout=CEILING, env=environment)
+    return forked.run(words, capture_output=True, text=True, timeout=CEILING, env=environment)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from ludus.cli.screen import clean, safe_json
@@ -30,9 +31,7 @@ def ludus(*arguments: str, cwd: Path, columns: int = 80, **variables: str) -> su
     environment = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "NO_COLOR")}
     environment |= {"COLUMNS": str(columns), "PYTHONIOENCODING": "utf-8", **variables}
     command = [sys.executable, "-m", "ludus", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=300, encoding="utf-8"
-    )
+    return forked.run(command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=300, encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

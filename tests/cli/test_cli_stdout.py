@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from ludus.cli.screen import safe_json
@@ -42,7 +43,7 @@ COMMANDS = [
 def ludus(folder: Path, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ludus", *arguments]
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"} | {"COLUMNS": "100"}
-    return subprocess.run(
+    return forked.run(
         command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True
     )
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import interruptible
 import pytest
 from hypothesis import given, settings
@@ -57,7 +58,7 @@ def command(*arguments: str | Path) -> list[str]:
 
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(
+    return forked.run(
         command(*arguments), cwd=cwd, capture_output=True, text=True, env=variables, timeout=CEILING, encoding="utf-8"
     )
 

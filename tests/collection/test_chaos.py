@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any
 
+import forked
 import orjson
 import pytest
 from hypothesis import given as for_all
@@ -77,7 +77,7 @@ def test_the_command_breaks_workers_and_says_in_one_line_that_the_records_are_ri
     words = [sys.executable, "-m", "ludus", "collect", str(killed.folder), "--model", "scripted:answers:respond"]
     words += ["--input", "rows.jsonl", "--output", "out", "--concurrency", "6", "--workers", "2"]
     words += ["--chaos", "seed=2,worker_kill=20%,model_500=2%,disk_full=2%,node_kill=1"]
-    done = subprocess.run(words, cwd=killed.folder, capture_output=True, text=True)
+    done = forked.run(words, cwd=killed.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "warning: node_kill kills nothing: there are no nodes without --ray" in done.stderr
     (line,) = [each for each in done.stderr.splitlines() if each.startswith("chaos: ")]

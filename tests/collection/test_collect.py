@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import interruptible
 import orjson
 import pytest
@@ -61,7 +62,7 @@ def content(path: Path) -> dict[str, object]:
 
 @pytest.mark.slow
 def test_a_collection_killed_10_times_and_resumed_equals_an_uninterrupted_one(folder):
-    subprocess.run(command("whole"), cwd=folder, check=True, capture_output=True)
+    forked.run(command("whole"), cwd=folder, check=True, capture_output=True)
     expected = content(folder / "whole")
     assert len(expected) == 240
     dice = random.Random(7)
@@ -83,7 +84,7 @@ def test_a_collection_killed_10_times_and_resumed_equals_an_uninterrupted_one(fo
                 kills += 1
             process.communicate()
             more = ("--resume",)
-        done = subprocess.run(command(name, "--resume"), cwd=folder, capture_output=True, text=True)
+        done = forked.run(command(name, "--resume"), cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert content(folder / name) == expected
         metrics = orjson.loads((folder / name / "metrics.json").read_bytes())
@@ -106,7 +107,7 @@ def test_ctrl_c_or_sigterm_leaves_valid_files_and_prints_the_command_to_resume(f
     assert last.endswith("--resume")
     done = len(content(folder / "out"))
     assert orjson.loads((folder / "out" / "metrics.json").read_bytes())["counts"]["completed"] == done
-    rest = subprocess.run(
+    rest = forked.run(
         [sys.executable, "-m", "ludus", *last.split()[3:]], cwd=folder, check=True, capture_output=True, text=True
     )
     assert f"resuming: {done} of 240" in rest.stderr
@@ -267,7 +268,7 @@ def test_a_full_disk_stops_the_run_and_the_rest_can_be_resumed(folder):
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith("error: cannot write out/rollouts.jsonl: File too large")
     assert len(content(folder / "out")) > 5
-    rest = subprocess.run(command("out", "--resume"), cwd=folder, capture_output=True, text=True)
+    rest = forked.run(command("out", "--resume"), cwd=folder, capture_output=True, text=True)
     assert rest.returncode == 0, rest.stderr
     assert len(content(folder / "out")) == 240
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 import ludus
@@ -155,7 +155,7 @@ def shop(tmp_path):
 def test_commands_that_play_rollouts_print_the_warning(shop, tmp_path, command):
     (tmp_path / "script.yaml").write_text("- '3'\n")
     options = ["--model", "scripted:script.yaml"] if command != "qualify" else []
-    ran = subprocess.run(
+    ran = forked.run(
         [sys.executable, "-m", "ludus", command, str(shop), *options],
         capture_output=True, text=True, cwd=tmp_path, input="", timeout=60,
     )  # fmt: skip

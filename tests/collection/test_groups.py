@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import forked
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -395,7 +396,7 @@ def test_ludus_chat_says_that_the_answer_is_a_group_of_one(longest):
     rows = longest.parent / "rows.jsonl"
     rows.write_bytes(orjson.dumps({"responses_create_params": {"input": "?"}}) + b"\n")
     command = [sys.executable, "-m", "ludus", "chat", str(longest), "--input", str(rows)]
-    done = subprocess.run(command, input="A long answer.\n", capture_output=True, text=True, timeout=300)
+    done = forked.run(command, input="A long answer.\n", capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "your answer is a group of one" in done.stdout
     assert "completed, reward 0" in done.stdout
@@ -478,7 +479,7 @@ def test_a_collection_of_groups_killed_8_times_and_resumed_equals_an_uninterrupt
         fixed = ["--input", "rows.jsonl", "--model", "scripted:player:respond", "--repeats", "4", "--concurrency", "9"]
         return [sys.executable, "-m", "ludus", "collect", "./longest", *fixed, "--output", output, *more]
 
-    subprocess.run(command("whole"), cwd=tmp_path, check=True, capture_output=True)
+    forked.run(command("whole"), cwd=tmp_path, check=True, capture_output=True)
     expected = {name: row["reward"] for name, row in collected(tmp_path / "whole").items()}
     assert len(expected) == 160
     dice = random.Random(11)
@@ -492,7 +493,7 @@ def test_a_collection_of_groups_killed_8_times_and_resumed_equals_an_uninterrupt
                 process.send_signal(signal.SIGKILL)
             time.sleep(0.002)
         process.wait()
-    subprocess.run(command("killed", "--resume"), cwd=tmp_path, check=True, capture_output=True)
+    forked.run(command("killed", "--resume"), cwd=tmp_path, check=True, capture_output=True)
     assert {name: row["reward"] for name, row in collected(tmp_path / "killed").items()} == expected
 
 

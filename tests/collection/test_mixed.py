@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 import ludus
@@ -57,7 +58,7 @@ def model() -> ScriptedModel:
 def ludus_command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, "-m", "ludus", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=variables, encoding="utf-8")
+    return forked.run(command, cwd=cwd, capture_output=True, text=True, env=variables, encoding="utf-8")
 
 
 def prompts(result: Any) -> list[tuple[str, str]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 import ludus
@@ -40,9 +40,7 @@ def quiz(tmp_path: Path) -> Path:
 
 def run(*words: str, cwd: Path) -> str:
     environment = {**os.environ, "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
-        [sys.executable, "-m", "ludus", *words], cwd=cwd, capture_output=True, text=True, env=environment
-    )
+    done = forked.run([sys.executable, "-m", "ludus", *words], cwd=cwd, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

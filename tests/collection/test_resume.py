@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import orjson
 import pytest
 from waiting import CEILING
@@ -24,7 +25,7 @@ GOOD = ScriptedModel(["done"], name="m")
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
     words = ("collect", "example_session_state_mgmt", "--model", "scripted:script.yaml", *words)
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-m", "ludus", *words], cwd=folder, env=kept, capture_output=True, text=True, input=""
     )
 
@@ -168,7 +169,7 @@ def test_rows_can_be_read_from_standard_input(tmp_path):
     base = [sys.executable, "-m", "ludus", "collect", "example_session_state_mgmt", "--model", "scripted:script.yaml"]
     for number, name in enumerate(("-", "/dev/stdin")):
         words = [*base, "--input", name, "--output", f"out{number}", "--json"]
-        done = subprocess.run(words, cwd=tmp_path, input=lines, capture_output=True)
+        done = forked.run(words, cwd=tmp_path, input=lines, capture_output=True)
         assert done.returncode == 0, done.stderr
         assert orjson.loads(done.stdout)["counts"]["completed"] == 5
 

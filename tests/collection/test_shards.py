@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from ludus.data.shards import Shard, Split
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-m", "ludus", "collect", *words], cwd=folder, env=variables, capture_output=True, text=True
     )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import orjson
 import servers
 
@@ -46,7 +46,7 @@ def test_a_run_without_such_prompts_counts_none(server, counter, rows):
 def run(*words: str, cwd: Path) -> str:
     variables = {**os.environ, "COLUMNS": "140", "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, "-m", "ludus", *words]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=variables, encoding="utf-8")
+    done = forked.run(command, cwd=cwd, capture_output=True, text=True, env=variables, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

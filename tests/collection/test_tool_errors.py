@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import orjson
 import pytest
 from serving import served, url_of
@@ -144,7 +144,7 @@ def test_a_field_of_that_name_that_another_program_wrote_is_ignored(desk: Path, 
 
 
 def ludus_command(*words: str, cwd: Path) -> str:
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "ludus", *words],
         cwd=cwd,
         env={**os.environ, "COLUMNS": "120"},

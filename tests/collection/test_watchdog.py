@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import threading
 import time
 from contextlib import asynccontextmanager
 
+import forked
 import orjson
 import pytest
 from waiting import CEILING
@@ -202,9 +202,7 @@ def test_the_command_warns_on_stderr_in_the_table_and_in_metrics(tmp_path):
     (tmp_path / "rows.jsonl").write_bytes(b"".join(orjson.dumps({**ROW, "n": n}) + b"\n" for n in range(5)))
     (tmp_path / "script.yaml").write_text("- x\n")
     words = ["collect", ".", "-i", "rows.jsonl", "-m", "scripted:script.yaml", "-o", "run", "-c", "1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "ludus", *words], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = forked.run([sys.executable, "-m", "ludus", *words], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "warning: verify of bank blocked the event loop for " in done.stderr
     assert "resources.py:6 in verify" in done.stderr
     assert done.stderr.count("warning: ") == 1

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import forked
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from ludus.store.statistics import t95
 
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ludus", "compare", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+    return forked.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
 def row(task: str, reward: float | None, repeat: int = 0, **fields: Any) -> dict[str, Any]:

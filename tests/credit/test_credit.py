@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from branches import ASK, Guessing, lines
 from corridor import DOORS, Corridor, careful, mistaken, planted, recorded_walks, with_tokens
@@ -304,7 +305,7 @@ def test_the_command_continues_with_the_runs_own_model(tmp_path):
 
     def command(*words: str) -> subprocess.CompletedProcess[str]:
         whole = [sys.executable, "-m", "ludus", *words]
-        return subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True, timeout=CEILING, check=False)
+        return forked.run(whole, cwd=tmp_path, capture_output=True, text=True, timeout=CEILING, check=False)
 
     collected = command(
         "collect", COUNTER, "--model", "scripted:player:respond", "--input", "rows.jsonl", "--output", "run"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
+import forked
 import orjson
 import pytest
 
@@ -155,7 +155,7 @@ def test_the_command_prints_the_warning_before_the_run_and_in_the_table(tmp_path
     (tmp_path / "script.yaml").write_text("- x\n")
     words = ["collect", "mcqa", "-i", "rows.jsonl", "-m", "scripted:script.yaml", "-o", "run"]
     command = [sys.executable, "-m", "ludus", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = forked.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     says = "rows.jsonl:1: responses_create_params.temperatur is unknown. Did you mean temperature?"
     assert f"warning: {says}" in done.stderr
     assert f"warning {says}" in " ".join(done.stdout.replace("│", " ").split())

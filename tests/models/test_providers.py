@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import threading
 from contextlib import ExitStack
 
+import forked
 import orjson
 import pytest
 from servers import Server, running
@@ -251,7 +251,7 @@ def test_a_key_in_env_yaml_is_sent_and_never_printed_or_recorded(server, counter
     (tmp_path / "rows.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows(3)))
     environment = {key: value for key, value in os.environ.items() if key != "OPENAI_API_KEY"}
     words = ["collect", "example_single_tool_call", "-i", "rows.jsonl", "-o", "out", "--model", f"{server.url}#m"]
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "ludus", *words], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from rich.console import Console
 from waiting import CEILING
@@ -130,7 +130,7 @@ def test_the_command_reports_a_mistake_in_qualify_py_in_one_line(folder: Path):
     (folder / "qualify.py").write_text("def gold():\n    return '3'\n")
     words = [sys.executable, "-m", "ludus", "qualify", str(folder), "--input", str(folder / "rows.jsonl")]
     variables = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120"}
-    done = subprocess.run(words, capture_output=True, text=True, env=variables, timeout=CEILING)
+    done = forked.run(words, capture_output=True, text=True, env=variables, timeout=CEILING)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert f"{folder / 'qualify.py'}:1: TypeError" in done.stderr

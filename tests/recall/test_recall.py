@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from rich.console import Console
 from waiting import CEILING
@@ -95,7 +96,7 @@ def runs_of_two_versions(folder: Path, environment: Path) -> list[Path]:
 def command(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "COLUMNS": "150", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
     whole = [sys.executable, "-m", "ludus", *map(str, arguments)]
-    return subprocess.run(whole, cwd=cwd, capture_output=True, text=True, env=variables, timeout=CEILING, check=False)
+    return forked.run(whole, cwd=cwd, capture_output=True, text=True, env=variables, timeout=CEILING, check=False)
 
 
 def findings(counts: dict[str, Any]) -> dict[str, int]:

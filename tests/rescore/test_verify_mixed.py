@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from waiting import CEILING
 
@@ -45,7 +46,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def verify(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "ludus", "verify", *map(str, arguments)]
     variables = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120"}
-    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, env=variables, timeout=CEILING)
+    return forked.run(words, cwd=cwd, capture_output=True, text=True, env=variables, timeout=CEILING)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import interruptible
 import pytest
 from waiting import CEILING, until, until_async
@@ -75,7 +76,7 @@ def lines(path: Path) -> list[Row]:
 def verify(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "ludus", "verify", *map(str, arguments)]
     variables = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120"}
-    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, env=variables, timeout=CEILING)
+    return forked.run(words, cwd=cwd, capture_output=True, text=True, env=variables, timeout=CEILING)
 
 
 @pytest.mark.parametrize("in_place", [True, False])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -216,9 +216,9 @@ def test_the_command_joins_a_collection_to_its_dataset(tmp_path: Path):
     write(tmp_path / "example.jsonl", *rows)
     words = [sys.executable, "-m", "ludus", "verify", "rollouts.jsonl", "--env", "mcqa", "--json"]
     run: Row = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": CEILING, "env": dict(os.environ)}
-    alone = subprocess.run(words, **run)
+    alone = forked.run(words, **run)
     assert json.loads(alone.stdout)["masked"] == 2  # mcqa cannot judge a row without its expected answer
-    done = subprocess.run([*words, "--rows", "example.jsonl"], **run)
+    done = forked.run([*words, "--rows", "example.jsonl"], **run)
     assert (done.returncode, json.loads(done.stdout)["unchanged"]) == (0, 2), done.stderr
 
 

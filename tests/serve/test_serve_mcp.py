@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import forked
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
 
@@ -111,16 +112,16 @@ async def test_rows_are_counted_from_1_as_in_ludus_chat(options: list[str], numb
 @pytest.mark.parametrize("command", [["chat", COUNTER], ["serve", COUNTER, "--mcp", "--stdio"]])
 def test_row_0_is_refused_and_the_help_says_that_rows_are_counted_from_1(command: list[str]):
     words = [sys.executable, "-m", "ludus", *command]
-    done = subprocess.run([*words, "--row", "0"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    done = forked.run([*words, "--row", "0"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
-    shown = subprocess.run([*words[:4], "--help"], capture_output=True, text=True, timeout=300)
+    shown = forked.run([*words[:4], "--help"], capture_output=True, text=True, timeout=300)
     assert "counted from 1" in " ".join(shown.stdout.split())
 
 
 @pytest.mark.parametrize("environment", [COUNTER, "example_single_tool_call"])  # with and without an `open`
 def test_a_missing_row_is_refused_before_the_first_call(environment: str):
     words = [sys.executable, "-m", "ludus", "serve", environment, "--mcp", "--stdio", "--row", "999"]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    done = forked.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
     assert "has no row 999. Choose --row from 1 to" in " ".join(done.stderr.split())
     assert not done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from servers import Server, running
 from worker_runs import environment, recorded, rows, run, write_rows
@@ -218,6 +218,6 @@ def test_records_hold_step_times_only_if_the_run_is_traced(folder, receiver):
 def test_the_command_sends_spans(folder, receiver):
     write_rows(folder, rows(2))
     given = ["collect", str(folder), "--model", "scripted:answers:respond", "--input", "rows.jsonl", "--otel"]
-    ended = subprocess.run([sys.executable, "-m", "ludus", *given], cwd=folder, capture_output=True, text=True)
+    ended = forked.run([sys.executable, "-m", "ludus", *given], cwd=folder, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert len(receiver.roots()) == 2

@@ -6,10 +6,10 @@ import base64
 import hashlib
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 import viewed_runs
 
@@ -50,7 +50,7 @@ def test_a_page_is_one_file_that_only_runs_its_own_script(runs: LiveRuns, tmp_pa
 @pytest.mark.parametrize("option", ["--export", "--publish"])
 def test_a_place_without_runs_is_named_and_nothing_is_written(option: str, tmp_path: Path):
     command = [sys.executable, "-m", "ludus", "view", option, "report.html"]
-    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    made = forked.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert made.returncode != 0
     assert made.stderr.startswith("error: there is no run in this folder. Collect one with: ludus collect")
     assert list(tmp_path.iterdir()) == []
@@ -95,9 +95,9 @@ def test_a_site_has_a_file_for_every_answer_and_is_not_written_over_other_files(
 def test_the_command_exports_a_page(tmp_path: Path):
     run = viewed_runs.write_run(tmp_path / "run", tasks=2)
     command = [sys.executable, "-m", "ludus", "view", str(run), "--export", str(tmp_path / "r.html"), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = forked.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rollouts"] == 8
-    wrong = subprocess.run([*command, "--query", "rewrad:1"], capture_output=True, text=True, timeout=300)
+    wrong = forked.run([*command, "--query", "rewrad:1"], capture_output=True, text=True, timeout=300)
     assert wrong.returncode == 2
     assert "Did you mean reward" in wrong.stderr

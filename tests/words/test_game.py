@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -342,7 +342,7 @@ def test_metrics_list_at_most_100_turns() -> None:
 
 def cli(*words: str, typed: str = "", cwd: Path) -> str:
     command = [sys.executable, "-m", "ludus", *words]
-    done = subprocess.run(command, input=typed, capture_output=True, text=True, cwd=cwd, timeout=300)
+    done = forked.run(command, input=typed, capture_output=True, text=True, cwd=cwd, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
