@@ -6,16 +6,15 @@ import json
 from functools import cache
 from typing import Any
 
+import lazily
 import pytest
 
 from ludus.models.transformers import TransformersModel
 from ludus.tokens import Tokens
 
-torch = pytest.importorskip("torch", reason="needs torch: pip install 'ludus-gym[train]'")
-transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'ludus-gym[train]'")
-tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install 'ludus-gym[train]'")
-
-torch.set_num_threads(1)
+torch = lazily.imported("torch", "pip install 'ludus-gym[train]'")
+transformers = lazily.imported("transformers", "pip install 'ludus-gym[train]'")
+tokenizers = lazily.imported("tokenizers", "pip install 'ludus-gym[train]'")
 
 CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>
@@ -73,8 +72,9 @@ def tokenizer(template: str = "chatml") -> Any:
     return made
 
 
-def llama(seed: int = 0, kind: Any = transformers.LlamaForCausalLM, **settings: Any) -> Any:
+def llama(seed: int = 0, kind: Any = None, **settings: Any) -> Any:
     """A Llama with random weights, large enough that some tokens are much likelier than others."""
+    torch.set_num_threads(1)
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512}
@@ -83,7 +83,7 @@ def llama(seed: int = 0, kind: Any = transformers.LlamaForCausalLM, **settings: 
     config = transformers.LlamaConfig(
         vocab_size=vocabulary, initializer_range=0.3, **(sizes | heads | tokens | settings)
     )
-    return kind(config).eval()
+    return (kind or transformers.LlamaForCausalLM)(config).eval()
 
 
 #: Names of weights in GGUF files.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import lazily
 import pytest
 from rollout_files import rollout, with_tokens, with_tools, write
 
@@ -13,8 +14,8 @@ from ludus.data.export.format import Choices
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-trl = pytest.importorskip("trl", reason="needs trl: pip install 'ludus-gym[train]'")
-datasets = pytest.importorskip("datasets", reason="needs datasets: pip install 'ludus-gym[train]'")
+trl = lazily.imported("trl", "pip install 'ludus-gym[train]'")
+datasets = lazily.imported("datasets", "pip install 'ludus-gym[train]'")
 
 #: TRL computes in bfloat16 by default, which a CPU emulates at a twentieth of the speed.
 FAST = {"bf16": False, "gradient_checkpointing": False}

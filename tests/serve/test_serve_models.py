@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
-import openai
+import lazily
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
 
@@ -16,6 +15,13 @@ from ludus.remote.http import connect
 from ludus.response import Response, function_call, message, reasoning
 from ludus.serve.serving import Serving
 from ludus.tokens import Tokens
+
+if TYPE_CHECKING:
+    import anthropic
+    import openai
+else:
+    anthropic = lazily.imported("anthropic", "pip install 'ludus-gym[dev]'")
+    openai = lazily.imported("openai", "pip install 'ludus-gym[dev]'")
 
 TOOL = {
     "type": "function",

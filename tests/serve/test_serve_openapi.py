@@ -10,6 +10,7 @@ from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urlsplit
 
+import lazily
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from serving import COUNTER, Web, served, url_of
@@ -17,8 +18,8 @@ from serving import COUNTER, Web, served, url_of
 from ludus.environment import Environment
 from ludus.serve.serving import Serving
 
-schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis: pip install 'ludus-gym[dev]'")
-requests = pytest.importorskip("requests")
+schemathesis = lazily.imported("schemathesis", "pip install 'ludus-gym[dev]'")
+requests = lazily.imported("requests", "pip install requests")
 
 ENVIRONMENTS = [COUNTER, "mcqa", "blackjack"]
 NOT_IN_A_SESSION = ("/seed_session", "/reset", "/aggregate_metrics", "/reverify_mode", "/health")

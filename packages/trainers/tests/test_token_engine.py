@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("transformers", reason="needs transformers: pip install 'ludus-gym[train]'")
-
 from ludus_trainers.player import NotTrainable, RolloutPlayer
 from ludus_trainers.rows import filler, rows_of
 from ludus_trainers.token_engine import EngineCall, GeneratedIds, TokenEngine

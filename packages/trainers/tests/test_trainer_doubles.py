@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-
-pytest.importorskip("transformers", reason="needs transformers: pip install 'ludus-gym[train]'")
-
 from ludus_trainers.player import NotTrainable
 from ludus_trainers.token_engine import TokenEngine
 from stub_engine import ROW, Doubling, StubEngine
