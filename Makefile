@@ -6,7 +6,7 @@ INTEROP := .venv-interop
 TRAINERS := .venv-trainers
 RAY    := .venv-ray
 
-.PHONY: demo test test-ray train train-demo interop web lint bench docs test-docs cards release clean
+.PHONY: demo check test test-set-up test-ray train train-demo interop web lint bench docs test-docs cards release clean
 
 # uv installs in a fifth of the time. pip does it where uv cannot be had, or does not find a package. uv does not compile
 # packages: that happens when they are first imported, and once.
@@ -37,14 +37,27 @@ demo: $(VENV)/demo
 	$(BIN)/ludus collect mcqa --model local --repeats 2 --output runs/demo-mcqa --overwrite
 	$(BIN)/ludus collect example_session_state_mgmt --model local --repeats 2 --limit 2 --output runs/demo-counter --overwrite
 
-# On several cores, a file at a time, so that what a file sets up once is set up once, and one process more than there
-# are cores, because tests also wait. More threads of torch would only wait for each other. Ends with what was skipped
-# and why, and the names of the tests that failed, also where pytest did not get to its end.
+# Lint, types, and the tests that a change most likely breaks: those of the words and of the rooms that changed.
+check: $(VENV)/installed
+	$(BIN)/python tests/check.py
+
+# What some tests need besides: programs of the system, torch, axe-core, other projects' clients. What cannot be had is
+# left out, and its tests are skipped with the reason.
+test-set-up: $(VENV)/installed
+	@sh tools/system_packages.sh
+	-@$(MAKE) --no-print-directory train || echo "torch could not be installed: tests that need it are skipped"
+	-@$(MAKE) --no-print-directory $(AXE) || echo "axe-core could not be installed: the test for barriers is skipped"
+	-@$(MAKE) --no-print-directory interop || echo "no other project's client: tests that need one are skipped"
+
+# All tests: first, shortly, as a machine without sandboxes, browser and Node would run them, then with all that is
+# there. On several cores, a file at a time, so that what a file sets up once is set up once, and one process more than
+# there are cores, because tests also wait. More threads of torch would only wait for each other. Ends with what was
+# skipped and why, the names of the tests that failed, also where pytest did not get to its end, and the time by room.
 TESTERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-test: $(VENV)/installed
-	-$(MAKE) interop
-	OMP_NUM_THREADS=1 $(BIN)/python tests/suite.py -rN --numprocesses $(TESTERS) --maxprocesses 4 --dist loadfile \
-		--no-loadscope-reorder --durations 30
+IN_PARALLEL := -rN --numprocesses $(TESTERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+test: test-set-up
+	OMP_NUM_THREADS=1 $(BIN)/python tests/bare.py $(IN_PARALLEL); bare=$$?; \
+	OMP_NUM_THREADS=1 $(BIN)/python tests/suite.py $(IN_PARALLEL) && exit $$bare
 
 # The tests of Ray, in an environment of its own: Ray is large and starts slowly. They fail where no cluster comes up.
 $(RAY)/installed: pyproject.toml
@@ -59,9 +72,12 @@ test-ray: $(RAY)/installed
 
 # What the tests of the transformers model need; without it they are skipped. Its comma would end an argument of `call`.
 TRAIN_EXTRAS := '.[train,plot]'
-train: $(VENV)/installed
+$(VENV)/train: $(VENV)/installed
 	$(PIP) --no-compile 'torch==2.13.0'
 	$(call install,--editable $(TRAIN_EXTRAS))
+	touch $@
+
+train: $(VENV)/train
 
 # A micro model learns an environment on the CPU, and a control does not. Ends with a picture of both.
 train-demo: train
@@ -85,6 +101,12 @@ $(TRAINERS)/installed: $(INTEROP)/installed packages/trainers/tests/trainers.txt
 	touch $@
 
 interop: $(INTEROP)/installed $(TRAINERS)/installed
+
+# What looks for barriers in the viewer's page.
+AXE := src/ludus/view/web/node_modules/axe-core/axe.min.js
+$(AXE): src/ludus/view/web/package.json
+	cd src/ludus/view/web && npm install --no-audit --no-fund --no-save --silent
+	touch $@
 
 # The viewer's page, from src/ludus/view/web into src/ludus/view/static, which is committed. Needs Node.
 web:

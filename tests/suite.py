@@ -1,4 +1,4 @@
-"""Runs pytest and ends with what a person looks for: what was skipped and why, and the names of the tests that failed.
+"""Runs pytest and ends with what a person looks for: what was skipped and why, what failed, and the time by room.
 
 python tests/suite.py ARGUMENTS OF PYTEST
 
@@ -38,6 +38,7 @@ class Outcomes:
         self._write(nodeid, "ended")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._write(report.nodeid, "took", f"{report.duration:.3f}")
         self._report(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -71,7 +72,24 @@ def summary(lines: list[list[str]], code: int) -> str:
         told += [f"        {name}" for name in unended]
     told += [f"{len(failed)} failed:" if failed else "none failed" if whole else "none of the others failed"]
     told += [f"        {name} - {why.partition(LF)[0]:.150}" for name, why in sorted(failed.items())]
-    return "\n".join(told)
+    return "\n".join([*told, room_times(lines)])
+
+
+def room_times(lines: list[list[str]]) -> str:
+    """How long the tests of each room took, in seconds of all processes together, the longest first."""
+    seconds: Counter[str] = Counter()
+    for line in lines:
+        if line[1] == "took":
+            seconds[_room(line[0])] += float(line[2])
+    rooms = ", ".join(f"{room} {took:.0f}" for room, took in seconds.most_common())
+    return f"seconds by room: {rooms or 'none'}; {seconds.total():.0f} in all"
+
+
+def _room(nodeid: str) -> str:
+    """The room of a test: its folder under tests/, src/ludus/ or packages/; the file's name where it has none."""
+    *folders, file = nodeid.partition("::")[0].split("/")
+    depth = {"tests": 1, "src": 2, "packages": 1}.get(folders[0], 0) if folders else 0
+    return folders[depth] if len(folders) > depth else file.removesuffix(".py")
 
 
 def main() -> int:

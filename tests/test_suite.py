@@ -1,18 +1,21 @@
-"""`make test` ends with what was skipped and why, and the names of the tests that failed, whatever happened."""
+"""`make test` ends with what was skipped and why, what failed, and the time by room, whatever happened."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from suite import room_times
 
 SUITE = Path(__file__).with_name("suite.py")
 TESTS = """
 import os, signal
 import pytest
+from suite import room_times
 
 def test_good(): pass
 def test_bad(): assert 1 == 2, "sums"
@@ -33,7 +36,9 @@ def run(folder: Path, last: str, *arguments: str) -> tuple[int, list[str]]:
     command = [sys.executable, str(SUITE), "-rN", "-p", "no:cacheprovider", *arguments]
     plain = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins take seconds to import
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=plain)
-    return done.returncode, done.stdout[done.stdout.index(SKIPPED[0]) :].splitlines()
+    *lines, times = done.stdout[done.stdout.index(SKIPPED[0]) :].splitlines()
+    assert re.fullmatch(r"seconds by room: test_it \d+; \d+ in all", times)
+    return done.returncode, lines
 
 
 def test_skips_are_folded_by_their_reason_and_failures_are_named(tmp_path: Path):
@@ -74,3 +79,14 @@ def test_a_worker_may_crash(tmp_path: Path):
     assert code != 0
     assert lines[-2] == BAD
     assert lines[-1] == "        test_it.py::test_last - worker 'gw0' crashed while running 'test_it.py::test_last'"
+
+
+def test_times_are_added_up_by_the_folder_of_a_room():
+    names = [
+        "tests/cli/test_a.py::test_x",
+        "tests/cli/test_b.py::test_y",
+        "src/ludus/environments/mcqa/test_mcqa.py::t",
+    ]
+    names += ["packages/nemo-gym/tests/test_c.py::test_z", "tests/test_architecture.py::test_w"]
+    lines = [[name, "took", "1.4"] for name in names] + [["tests/cli/test_a.py::test_x", "took", "2.0"]]
+    assert room_times(lines) == "seconds by room: cli 5, environments 1, nemo-gym 1, test_architecture 1; 9 in all"

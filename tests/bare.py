@@ -1,0 +1,71 @@
+"""Runs the tests that may need a program of the system as on a machine that lacks it: none may fail, they are skipped.
+
+python tests/bare.py ARGUMENTS OF PYTEST
+
+PATH becomes a folder of links to every program but those of `HIDDEN`. The tests are those of every file that mentions
+one of them, or an environment that needs one; slow ones only if the test itself does, so that the run is short.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+HIDDEN = {"bwrap", "runc", "buildah", "chromium", "chromium-browser", "google-chrome", "node", "nodejs", "npm", "npx"}
+PLACES = ("tests", "src/ludus/environments", "src/ludus/cookbook", "packages")
+WORDS = ("sandbox", "browser", "playwright", "mini_swe", "BUILT_IN", *HIDDEN)
+
+
+def test_files() -> list[str]:
+    """The test files that mention what is hidden."""
+    files = [path for place in PLACES for path in sorted((ROOT / place).rglob("test_*.py"))]
+    return [str(path.relative_to(ROOT)) for path in files if mentions(path.read_text(encoding="utf-8"))]
+
+
+def mentions(text: str) -> bool:
+    """Whether a test names a hidden program, an environment that runs code in a sandbox, or a helper that does."""
+    return not _telling_words().isdisjoint(_words(text))
+
+
+@functools.cache
+def _telling_words() -> set[str]:
+    code = [*ROOT.glob("src/ludus/environments/*/*.py"), *ROOT.glob("src/ludus/cookbook/*/*.py")]
+    telling = {*WORDS, *(path.parent.name for path in code if "sandbox" in path.read_text(encoding="utf-8"))}
+    helpers = [path for path in ROOT.glob("tests/**/*.py") if not path.name.startswith(("test_", "bare", "conftest"))]
+    words = {path.stem: _words(path.read_text(encoding="utf-8")) for path in helpers}
+    for _ in words:  # a helper may import another
+        telling |= {name for name, mentioned in words.items() if not telling.isdisjoint(mentioned)}
+    return telling
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+def link_programs(folder: Path) -> None:
+    """Link every program of PATH into a folder, less the hidden ones. The first of a name counts, as in PATH."""
+    for entry in os.get_exec_path():
+        if not os.path.isdir(entry):
+            continue
+        for program in os.scandir(entry):
+            link = folder / program.name
+            if program.name not in HIDDEN and not os.path.lexists(link):
+                link.symlink_to(os.path.abspath(program.path))
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        link_programs(Path(folder))
+        command = [sys.executable, str(Path(__file__).with_name("suite.py")), *sys.argv[1:], *test_files()]
+        environment = {**os.environ, "PATH": folder, "LUDUS_BARE": "1"}
+        return subprocess.run(command, cwd=ROOT, env=environment).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
