@@ -21,9 +21,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _shows_options(function: F) -> F:
     """List the options in the function's signature, which `help` and notebooks show."""
     signature = inspect.signature(function)
-    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
     kind = inspect.Parameter.KEYWORD_ONLY
-    more = [inspect.Parameter(each.name, kind, default=each.default, annotation=each.type) for each in fields(Options)]
+    more = [
+        inspect.Parameter(option.name, kind, default=option.default, annotation=option.type)
+        for option in fields(Options)
+    ]
     function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
     return function
 

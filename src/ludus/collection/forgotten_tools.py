@@ -1,6 +1,6 @@
-"""Methods that were meant as tools and have no `@tool`: a model can never call them, and rollouts earn 0 for it.
+"""Methods that were meant as tools and lack `@tool`: a model can never call them, so rollouts earn 0.
 
-They are warnings, because a public method that nothing calls is no error.
+They are warnings: an unused public method is no error.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from ludus.runtime.signatures import own_methods, used_names
 def forgotten_tools(environment: Environment, offered: Collection[str] = ()) -> list[str]:
     """One sentence for each method that looks like a tool, is not marked, and nothing calls.
 
-    `offered` are the names of tools that rows list: a method of such a name gets a sentence also if it is called.
+    `offered` are the names of tools in rows: a method with such a name gets a sentence even if something calls it.
     """
     resources = environment.resources
     if resources.call is not Resources.call:  # it finds its tools itself
         return []
     base = Game if issubclass(resources, Game) else Resources
-    used, found = used_names(resources, base), []
+    used, sentences = used_names(resources, base), []
     for name, method in own_methods(resources, base).items():
         if name.startswith("_") or not _looks_like_a_tool(inspect.getattr_static(resources, name)):
             continue
         wanted = name in offered and name not in resources.toolbox
         if wanted or not (name in used or _is_named_by(name, type(environment.agent).__module__)):
             remedy = f"Write @tool above it, or call it _{name}"
-            found.append(
+            sentences.append(
                 f"{place_of(method, resources)}: {method.__qualname__.rpartition('<locals>.')[2]} has no @tool: "
                 f"no model can call it. {remedy}"
             )
-    return found
+    return sentences
 
 
 def _looks_like_a_tool(member: object) -> bool:

@@ -113,11 +113,11 @@ class GroupVerifier:
 
 async def verify_group(session: Resources, task: Any, responses: list[Response], seconds: float) -> list[Verdict]:
     """Call `session.verify_group` with a timeout. Returns one verdict per response; an error is a `Failure`."""
-    found = await step("verify", seconds, awaited(session.verify_group, task, responses))
-    if not isinstance(found, (list, tuple)) or len(found) != len(responses):
-        returned = f"{len(found)} verdicts" if isinstance(found, (list, tuple)) else f"{found!r:.80}"
+    verdicts = await step("verify", seconds, awaited(session.verify_group, task, responses))
+    if not isinstance(verdicts, (list, tuple)) or len(verdicts) != len(responses):
+        returned = f"{len(verdicts)} verdicts" if isinstance(verdicts, (list, tuple)) else f"{verdicts!r:.80}"
         cause = f"verify_group gave {returned} for {len(responses)} responses: return one for each"
         raise Failure("bad_verdict", cause, stage="verify", where=defined_at(session.verify_group))
     return [
-        copy.copy(Verdict.of(verdict, session.verify_group)) for verdict in found
+        copy.copy(Verdict.of(verdict, session.verify_group)) for verdict in verdicts
     ]  # masking one rollout must not mask another

@@ -44,8 +44,8 @@ class Member:
 
 
 class Group:
-    """The `size` repeats of one task: `missing` are not finished, `members` wait for a verdict, and `recorded` are
-    rollouts that were judged in an earlier run: their journal offsets, or their lines. The others failed."""
+    """The `size` repeats of one task: `missing` are not finished, `members` wait for a verdict, `recorded` were judged
+    in an earlier run (journal offsets, or lines). The others failed."""
 
     __slots__ = ("closed", "environment", "members", "missing", "recorded", "size", "task_id", "timer")
 

@@ -37,7 +37,7 @@ BATCH = 1024
 
 
 class Scale(Protocol):
-    """How an environment scores: an `Environment`, or what run.json recorded of one."""
+    """How an environment scores: an `Environment`, or its entry in run.json."""
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class Scale(Protocol):
 
 @dataclass(frozen=True)
 class RunTotals:
-    """What a run adds up to so far: rollouts by outcome, failures by `stage/kind`, tokens, and seconds by stage.
+    """The totals of a run so far: rollouts by outcome, failures by `stage/kind`, tokens, and seconds by stage.
 
     Rewards and passes are of completed rollouts; None before the first.
     """
@@ -117,7 +117,7 @@ class Metrics:
         self._pending: list[tuple[int, dict[str, float], dict[str, Any]]] = []
 
     def add_scale(self, scale: Scale) -> None:
-        """Say how an environment scores that was not known at the start, before its first rollout is added."""
+        """Declare how a new environment scores, before its first rollout is added."""
         self._pass_rewards[scale.name] = scale.pass_reward
         self._ranges.append(scale.reward_range or USUAL_RANGE)
 
@@ -135,16 +135,16 @@ class Metrics:
     def totals(self) -> RunTotals:
         """The sums so far, for charts over time. Cheaper than `summary`, and may be called again and again."""
         self._count_pending()
-        sums = [*self._incomplete.values()]
-        verified = sum(n * tasks for (n, _), tasks in self._passes.items()) + sum(each.verified for each in sums)
-        passed = sum(n * tasks for (_, n), tasks in self._passes.items()) + sum(each.passed for each in sums)
-        seconds = {stage: each.total for stage, each in self._timings.items()}
+        incomplete = self._incomplete.values()
+        verified = sum(n * tasks for (n, _), tasks in self._passes.items()) + sum(task.verified for task in incomplete)
+        passed = sum(n * tasks for (_, n), tasks in self._passes.items()) + sum(task.passed for task in incomplete)
+        seconds = {stage: times.total for stage, times in self._timings.items()}
         counts = {outcome.value: self.counts[outcome.value] for outcome in Outcome}
         rate = passed / verified if verified else None
         return RunTotals(counts, dict(self.failures), self.mean_reward, rate, dict(self._usage), seconds)
 
     def add(self, rollout: Rollout, cluster: str | None = None) -> None:
-        """Count a rollout that has ended. `cluster` names its task, if its task's id is not enough to tell it apart."""
+        """Count a rollout that has ended. `cluster` names its task if the task's id is ambiguous."""
         self.counts[rollout.outcome] += 1
         if self._each:
             self._add_to_environment(rollout)
@@ -174,7 +174,7 @@ class Metrics:
             self._count_task(task_id, sums)
 
     def end_task(self, task_id: str) -> None:
-        """No more repeats of a task are expected: count it with those it has."""
+        """No more repeats of a task will come: count the task."""
         for metrics in (self, *self._each.values()):
             if (sums := metrics._incomplete.pop(task_id, None)) is not None:
                 metrics._count_task(task_id, sums)
@@ -217,7 +217,7 @@ class Metrics:
             self.reward.add(sums.verified, sums.total.value)
 
     def _count_pending(self) -> None:
-        """Count the turns, times and tokens of the last rollouts in one batch, in half the time of one by one."""
+        """Count the turns, times and tokens of the last rollouts in one batch (benchmarks/bench.py)."""
         batch, self._pending = self._pending, []
         if not batch:
             return
@@ -252,7 +252,7 @@ class Metrics:
                 "ci95": list(interval) if interval else None,
                 "range": list(bounds) if bounds else None,
                 "components": _means(self._components),
-                "by_turn": [{"mean": each.mean, "count": each.count} for each in self._turn_rewards],
+                "by_turn": [{"mean": turn.mean, "count": turn.count} for turn in self._turn_rewards],
             },
             "values": _means(self._values),
             "pass_reward": self._pass_reward(),
@@ -263,15 +263,15 @@ class Metrics:
             "usage": self._usage,
             "turns": self._turns.summary(),
             "seconds": {"wall": seconds, **{stage: d.summary(SECONDS_SHARES) for stage, d in self._timings.items()}},
-            "environments": {name: _without_tasks(each.summary()) for name, each in sorted(self._each.items())},
+            "environments": {name: _without_tasks(metrics.summary()) for name, metrics in sorted(self._each.items())},
             "tasks": [sums.summary(task_id) for task_id, sums in self._tasks],
             "tasks_left_out": self._tasks_counted - len(self._tasks),
         }
 
     def _pass_reward(self) -> float | None:
         """The lowest reward that counts as a pass; None if it differs between environments."""
-        found = set(self._pass_rewards.values()) or {PASS_REWARD}
-        return found.pop() if len(found) == 1 else None
+        rewards = set(self._pass_rewards.values()) or {PASS_REWARD}
+        return rewards.pop() if len(rewards) == 1 else None
 
     def _bounds(self) -> tuple[float, float] | None:
         """The bounds of rewards: those that the environments declare, else 0 and 1. None if a reward lies outside."""
@@ -279,7 +279,7 @@ class Metrics:
         return (low, high) if low <= self._lowest and self._highest <= high else None
 
     def _pass_by_k(self, estimates: Callable[[int, int], Iterable[float]]) -> dict[str, float]:
-        """The mean of an estimator over tasks, for every k that some task has enough repeats for."""
+        """The mean of an estimator over tasks, for every k up to the most repeats of a task."""
         longest = max((n for n, _ in self._passes), default=0)
         totals, counts = [0.0] * longest, [0] * longest
         for (n, passed), tasks in sorted(self._passes.items()):
@@ -334,4 +334,4 @@ def _add_turns(sums: list[Mean], rewards: list[float]) -> None:
 
 
 def _means(sums: dict[str, Mean]) -> dict[str, float]:
-    return {name: each.mean for name, each in sums.items()}
+    return {name: mean.mean for name, mean in sums.items()}

@@ -49,11 +49,11 @@ def environment_lines(metrics: dict[str, Any]) -> list[list[str]]:
     ks = _ks(_most_repeats(metrics))
     rates = [f"pass@{k}" for k in ks]
     lines = [["environment", "completed", "failed", "masked", "mean reward", *rates, "a pass"]]
-    for name, each in environments.items():
-        counts = [f"{each['counts'][outcome]:,}" for outcome in ("completed", "failed", "masked")]
-        values = [each["reward"]["mean"], *(each["pass@k"].get(str(k)) for k in ks)]
+    for name, metrics in environments.items():
+        counts = [f"{metrics['counts'][outcome]:,}" for outcome in ("completed", "failed", "masked")]
+        values = [metrics["reward"]["mean"], *(metrics["pass@k"].get(str(k)) for k in ks)]
         numbers = ["-" if value is None else f"{value:.3f}" for value in values]
-        lines.append([name, *counts, *numbers, pass_mark(each["pass_reward"])])
+        lines.append([name, *counts, *numbers, pass_mark(metrics["pass_reward"])])
     return lines
 
 
@@ -65,11 +65,11 @@ def pass_mark(pass_reward: Any) -> str:
 def tool_errors(counted: Any) -> list[str]:
     """A line for each exception of a tool: how often, which tool, which exception, and the author's line."""
     lines = []
-    for each in counted if isinstance(counted, list) else ():
-        if isinstance(each, dict):
-            times = "once" if each.get("count") == 1 else f"{each.get('count')} times"
-            where = f" at {each['where']}" if each.get("where") else ""
-            lines.append(f"{times} {each.get('tool')}: {each.get('exception')}{where}")
+    for error in counted if isinstance(counted, list) else ():
+        if isinstance(error, dict):
+            times = "once" if error.get("count") == 1 else f"{error.get('count')} times"
+            where = f" at {error['where']}" if error.get("where") else ""
+            lines.append(f"{times} {error.get('tool')}: {error.get('exception')}{where}")
     return lines
 
 

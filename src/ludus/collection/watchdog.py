@@ -1,9 +1,9 @@
 """A watchdog for the event loop: it finds `async def` code that blocks the loop, and says whose code it is.
 
-While such code runs, no other rollout makes progress, and the wait is counted as their model's or their tools' time. A
-thread asks the loop for a sign of life ten times a second. If none comes for 50 ms, the thread looks at the loop's
-stack every 50 ms until the loop answers. A call that is seen twice in a row has blocked the loop; a loop that is merely
-busy shows a different call each time, and a process that the system has paused shows none.
+While such code runs, no other rollout makes progress, and the wait counts as their model's or tools' time. A thread
+asks the loop for a heartbeat ten times a second. Without an answer for 50 ms, the thread samples the loop's stack every
+50 ms until the loop answers. A call that is seen twice in a row has blocked the loop; a loop that is merely busy shows
+a different call each time, and a process that the system has paused shows none.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from ludus.runtime import boundary
 from ludus.runtime.threads import in_thread
 from ludus.store.statistics import Distribution
 
-#: Seconds between two signs of life, and between two looks at a loop that gives none.
+#: Seconds between two heartbeats, and between two stack samples of a loop that does not answer.
 ASK_EVERY = 0.1
 LOOK_EVERY = 0.05
 
-#: After this many looks at a loop that stays blocked, what they saw is counted and reported.
+#: After this many samples of a blocked loop, the samples are counted and reported.
 COUNT_AFTER = 20
 
-#: Shorter blocks are not worth a warning: less than this in all, or less than this part of the run.
+#: Warn only about calls that blocked for this many seconds in all, and this share of the run.
 WARN_SECONDS = 0.2
 WARN_PART = 0.01
 
-#: The stage of what runs outside of rollouts, as `share` does. Rollouts have not begun then, so it is no warning.
+#: The stage of code outside rollouts, such as `share`. No rollout runs yet, so it is no warning.
 SHARE = "share"
 
 _LUDUS = str(Path(ludus.__file__).parent) + "/"
-#: Code that runs other code. Its own work is no one's blocking call.
+#: Code that runs other code. It is never blamed itself.
 _MACHINERY = (boundary.__file__, sys.modules[Episode.__module__].__file__ or "", f"{_LUDUS}collection/")
 
 
@@ -57,7 +57,7 @@ class BlockingCall(NamedTuple):
 
 @dataclass
 class _Look:
-    """What the loop was doing: a call, its frame, and the line."""
+    """A sample of the loop's stack: a call, its frame, and the line."""
 
     call: BlockingCall
     frame: FrameType
@@ -93,7 +93,7 @@ class LoopWatchdog:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop the thread, and wait until it has counted what it saw."""
+        """Stop the thread, and wait until it has counted its samples."""
         self._stop.set()
         if self._thread is not None:
             await in_thread(self._thread.join)
@@ -118,7 +118,7 @@ class LoopWatchdog:
             }
 
     def drain(self) -> list[Any]:
-        """What was seen since the last call, as JSON for the watchdog of another process, which `merge`s it."""
+        """The blocking calls since the last drain, as JSON for `merge` in another process."""
         with self._lock:
             lag, self._lag = self._lag, Distribution()
             blocked = [[*call, self._lines[call], seconds] for call, seconds in self._blocked.items()]
@@ -126,7 +126,7 @@ class LoopWatchdog:
         return [lag.state(), blocked]
 
     def merge(self, drained: list[Any]) -> None:
-        """Count what the watchdog of another process has seen."""
+        """Add the drained counts of another process."""
         lag, blocked = drained
         with self._lock:
             self._lag.merge(lag)
@@ -159,8 +159,8 @@ class LoopWatchdog:
                 self._lag.add([answered - asked])
 
     def _count(self, looks: list[_Look | None], seconds: float) -> None:
-        """Share the seconds of the looks among the calls that were seen, if they were seen twice in a row."""
-        blocking = {one.call for one, two in pairwise(looks) if one and two and one.frame is two.frame}
+        """Divide the seconds of the samples among the calls that were seen twice in a row."""
+        blocking = {first.call for first, two in pairwise(looks) if first and two and first.frame is two.frame}
         with self._lock:
             for look in looks:
                 if look is not None and look.call in blocking:
@@ -172,7 +172,7 @@ class LoopWatchdog:
 
 
 class _Answer:
-    """A sign of life of the loop."""
+    """A heartbeat of the loop."""
 
     def __init__(self) -> None:
         self.given = threading.Event()
@@ -194,11 +194,14 @@ def _sentence(call: BlockingCall, line: int, seconds: float) -> str:
 def _look(frame: FrameType | None) -> _Look | None:
     """The author's call that the loop is in, or None if the loop runs our own code or waits for events."""
     frames = list(_frames(frame))
-    own = next((at for at, each in enumerate(frames) if each.f_code.co_filename.startswith(_MACHINERY)), None)
+    files = [entry.f_code.co_filename for entry in frames]
+    own = next((at for at, file in enumerate(files) if file.startswith(_MACHINERY)), None)
     if own is None:
         return None
-    below = [each for each in frames[:own] if each.f_code.co_filename.startswith(_LUDUS) or _is_author(each)]
-    authors = [each for each in below if _is_author(each)]
+    below = [
+        entry for entry, file in zip(frames[:own], files, strict=False) if file.startswith(_LUDUS) or _is_author(entry)
+    ]
+    authors = [entry for entry in below if _is_author(entry)]
     if not below:
         return None
     shown, code = (authors or below)[0], (authors or below)[0].f_code

@@ -64,23 +64,23 @@ class Comparison:
             return f"{tasks} cannot tell: B's mean reward minus A's is {say(self.difference)}, which may be chance."
         low, high = interval
         if low > 0:
-            return f"B is better than A by {self._amount(low, high, tasks)}{self._doubt(found=True)}."
+            return f"B is better than A by {self._amount(low, high, tasks)}{self._doubt(significant=True)}."
         if high < 0:
-            return f"A is better than B by {self._amount(-high, -low, tasks)}{self._doubt(found=True)}."
+            return f"A is better than B by {self._amount(-high, -low, tasks)}{self._doubt(significant=True)}."
         size = f"B minus A is {say(self.difference)}, 95 % {say(low)} to {say(high)}, {tasks}"
         power = f"a difference of {say(self.detectable or 0.0)} or more would have been found with 80 % power"
-        return f"No difference was found ({size}); {power}{self._doubt(found=False)}."
+        return f"No difference was found ({size}); {power}{self._doubt(significant=False)}."
 
     def _amount(self, low: float, high: float, tasks: str) -> str:
         if low == high:
             return f"{say(low)} on each of {tasks}"
         return f"{say(abs(self.difference))} (95 % {say(low)} to {say(high)}, {tasks})"
 
-    def _doubt(self, found: bool) -> str:
+    def _doubt(self, significant: bool) -> str:
         """A clause for the sentence if McNemar's test contradicts the interval; else empty."""
-        if self.mcnemar is None or (self.mcnemar["p"] <= SIGNIFICANT) == found:
+        if self.mcnemar is None or (self.mcnemar["p"] <= SIGNIFICANT) == significant:
             return ""
-        says = "does not confirm it" if found else "alone finds a difference"
+        says = "does not confirm it" if significant else "alone finds a difference"
         return f"; McNemar's exact test {says} (p = {self.mcnemar['p']:.2g})"
 
 
@@ -103,7 +103,7 @@ def compare(a: Scores, b: Scores) -> Comparison | None:
         interval=interval_of_mean(differences),
         detectable=detectable(differences),
         mcnemar=majority_test(pairs)
-        if passes_are_defined or all(each.binary for pair in pairs for each in pair)
+        if passes_are_defined or all(task.binary for pair in pairs for task in pair)
         else None,
         same_everywhere=not any(differences),
     )
@@ -146,7 +146,7 @@ def detectable(differences: Sequence[float]) -> float | None:
     if n < FEWEST or not any(differences):
         return None
     mean = fmean(differences)
-    error = math.sqrt(math.fsum((each - mean) ** 2 for each in differences) / (n - 1) / n)
+    error = math.sqrt(math.fsum((difference - mean) ** 2 for difference in differences) / (n - 1) / n)
     return (t95(n - 1) + _NORMAL.inv_cdf(POWER)) * error or None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ludus.store.statistics import Comoments
 
-#: How many components are correlated. The pairs grow with the square, and a file may hold any names.
+#: How many components are correlated: pairs grow quadratically, and a file may hold any names.
 MAX_COMPONENTS = 40
 
 
@@ -21,20 +21,20 @@ class Components:
 
     def add(self, components: dict[str, float], reward: float) -> None:
         """Add the components of a completed rollout."""
-        kept = []
+        known = []
         for name in sorted(components):
             if name in self._with_reward or len(self._with_reward) < MAX_COMPONENTS:
                 self._with_reward.setdefault(name, Comoments()).add(components[name], reward)
-                kept.append(name)
-        self._left_out += len(components) - len(kept)
-        for one, two in combinations(kept, 2):
-            self._pairs.setdefault((one, two), Comoments()).add(components[one], components[two])
+                known.append(name)
+        self._left_out += len(components) - len(known)
+        for first, second in combinations(known, 2):
+            self._pairs.setdefault((first, second), Comoments()).add(components[first], components[second])
 
     def summary(self) -> dict[str, Any]:
         """For each component: in how many rollouts, its mean, and its correlations."""
         correlated: dict[str, dict[str, float | None]] = {name: {} for name in self._with_reward}
-        for (one, two), pair in self._pairs.items():
-            correlated[one][two] = correlated[two][one] = pair.correlation
+        for (first, second), pair in self._pairs.items():
+            correlated[first][second] = correlated[second][first] = pair.correlation
         return {
             "each": {
                 name: {

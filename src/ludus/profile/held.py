@@ -1,4 +1,4 @@
-"""What a session costs in memory: many are opened and played, and held just before they are verified."""
+"""The memory of a session: many sessions are opened and played, and held just before they are verified."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def memory_per_session(environment: Environment, model: Model, jobs: list[
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(model)
         player = await Players(stack, model).open(environment)
-        await _play(player, jobs[:1])  # what the first session loads is not the price of each
+        await _play(player, jobs[:1])  # warm up: the first session loads modules
         return await _play(player, jobs)
 
 

@@ -1,7 +1,7 @@
 """An environment under load: sessions a second, the slowest tools and verdicts, memory, and what blocked the loop.
 
-The rollouts are played by the collector, so what is measured is what a collection will see, on this machine and in this
-process. The model answers at once, so that the environment is what takes the time.
+The collector plays the rollouts, so the figures are those of a real collection on this machine, in this process. The
+model answers at once, so the environment takes all the time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BATCH = 1024
 
 
 class Times:
-    """How long something took, by name. Times are added to their distributions in batches."""
+    """Distributions of times, by name. Times are added in batches."""
 
     def __init__(self) -> None:
         self._distributions: dict[str, Distribution] = {}
@@ -60,7 +60,7 @@ class Times:
         """The distribution of each."""
         for name in self._pending:
             self._flush(name)
-        return {name: each.summary(SHARES) for name, each in sorted(self._distributions.items())}
+        return {name: distribution.summary(SHARES) for name, distribution in sorted(self._distributions.items())}
 
     def _flush(self, name: str) -> None:
         if self._pending[name]:
@@ -69,7 +69,7 @@ class Times:
 
 
 class Load:
-    """Puts load on an environment. Without a `model`, tools are called with made-up arguments.
+    """Puts load on an environment. Without a `model`, tools are called with dummy arguments.
 
     load = Load("example_session_state_mgmt", sessions=500)
     asyncio.run(load.run())["sessions_per_second"]
@@ -106,13 +106,13 @@ class Load:
         self._timed, self._sessions = timed, sessions
 
     async def run(self) -> dict[str, Any]:
-        """Play the sessions and return what they took."""
+        """Play the sessions and return their figures."""
         rows = Collection(self._timed, Options(**self._options)).rows.survey().rows
         collection = Collection(self._timed, Options(**self._options, **repeats_and_limit(rows, self._sessions)))
         collector, began = collection.prepare(sink=self._count), perf_counter()
         await collection.run(collector)
         seconds = perf_counter() - began
-        found, environment = collection.metrics, collection.environments()[0]
+        metrics, environment = collection.metrics, collection.environments()[0]
         tools = self._tools.summary()  # before memory is measured, which slows every call down
         errors = dict(self._errors)
         memory = await memory_per_session(environment, self._model, self._jobs) if self._jobs else None
@@ -120,15 +120,15 @@ class Load:
             "environment": environment.name,
             "model": self._model.name,
             "concurrency": self._options["concurrency"],
-            "counts": found["counts"],
-            "failures": found["failures"],
+            "counts": metrics["counts"],
+            "failures": metrics["failures"],
             "seconds": round(seconds, 3),
-            "sessions_per_second": found["counts"]["dispatched"] / seconds,
+            "sessions_per_second": metrics["counts"]["dispatched"] / seconds,
             "stages": self._stages.summary(),
             "tools": {name: {**times, "errors": errors[name]} for name, times in tools.items()},
-            "tool_errors": found["tool_errors"],
+            "tool_errors": metrics["tool_errors"],
             "memory": memory,
-            "loop": found["loop"],
+            "loop": metrics["loop"],
             "warnings": collection.warnings,
         }
 
@@ -147,8 +147,8 @@ def repeats_and_limit(rows: int, rollouts: int) -> dict[str, Any]:
 def load_environment(environment: EnvironmentSpec, model: str | Model = "scripted", **options: Any) -> dict[str, Any]:
     """Put load on an environment and return the result. Keyword arguments are those of `Load`."""
     load = Load(environment, model, **options)
-    found: dict[str, Any] = run_to_end(load.run())
-    return found
+    report: dict[str, Any] = run_to_end(load.run())
+    return report
 
 
 def _timed(environment: Environment, times: Times, errors: Counter[str]) -> Environment:

@@ -53,13 +53,13 @@ def _pass_rates(tasks: list[TaskProfile]) -> Any:
 
 
 def _learning_signal(summary: dict[str, Any]) -> Any:
-    signals = {name: each["learning_signal"] for name, each in summary["environments"].items()}
-    shown = [(name or "(no name)", each) for name, each in signals.items() if each["groups"]][:MAX_NAMED]
+    signals = {name: environment["learning_signal"] for name, environment in summary["environments"].items()}
+    shown = [(name or "(no name)", signal) for name, signal in signals.items() if signal["groups"]][:MAX_NAMED]
     if not shown:
         return None
     figure, axes = new_figure("Groups that carry a learning signal", (SIZE[0], 1.6 + 0.45 * len(shown)))
-    bars = axes.barh(range(len(shown)), [each["share"] for _, each in shown], color=COLOUR, height=0.6)
-    labels = [f" {each['with_signal']:,} of {each['groups']:,}" for _, each in shown]
+    bars = axes.barh(range(len(shown)), [signal["share"] for _, signal in shown], color=COLOUR, height=0.6)
+    labels = [f" {signal['with_signal']:,} of {signal['groups']:,}" for _, signal in shown]
     axes.bar_label(bars, labels)
     axes.set(xlim=(0, 1.2), ylim=(-0.6, max(len(shown) - 0.4, 0.6)))
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
@@ -75,26 +75,26 @@ def _length(length: dict[str, Any]) -> Any:
     figure, axes = new_figure("Length against reward")
     places, unit = range(len(bins)), length["unit"]
     counts = axes.twinx()
-    counts.bar(places, [each["rollouts"] for each in bins], color="#d5dde8", width=0.8)
+    counts.bar(places, [part["rollouts"] for part in bins], color="#d5dde8", width=0.8)
     counts.set_ylabel("rollouts (bars)")
     counts.yaxis.get_major_locator().set_params(integer=True)
     axes.set_zorder(counts.get_zorder() + 1)
     axes.patch.set_visible(False)
-    axes.plot(places, [each["mean_reward"] for each in bins], color=SECOND_COLOUR, marker="o")
-    names = [f"{each['from']:,}-{each['to']:,}" for each in bins]
+    axes.plot(places, [part["mean_reward"] for part in bins], color=SECOND_COLOUR, marker="o")
+    names = [f"{part['from']:,}-{part['to']:,}" for part in bins]
     _name_ticks(axes.xaxis, axes.set_xticks, names, rotation=30)
     label_axes(axes, f"length of the answer in {unit}", "mean reward (line)")
     return figure
 
 
 def _seconds(seconds: dict[str, Any]) -> Any:
-    stages = [(stage, each) for stage, each in seconds.items() if each.get("count")][:MAX_NAMED]
+    stages = [(stage, times) for stage, times in seconds.items() if times.get("count")][:MAX_NAMED]
     if not stages:
         return None
     figure, axes = new_figure("Seconds by stage of a rollout")
     for offset, key, colour in ((-0.2, "mean", COLOUR), (0.2, "p95", SECOND_COLOUR)):
         places = [place + offset for place in range(len(stages))]
-        axes.bar(places, [max(each[key], 1e-7) for _, each in stages], 0.4, color=colour, label=key)
+        axes.bar(places, [max(times[key], 1e-7) for _, times in stages], 0.4, color=colour, label=key)
     axes.set_yscale("log")
     axes.legend(frameon=False)
     _name_ticks(axes.xaxis, axes.set_xticks, [stage for stage, _ in stages])
@@ -124,8 +124,8 @@ def _components(components: dict[str, Any]) -> Any:
 
 
 def _correlation(components: dict[str, Any], row: str, column: str) -> float | None:
-    found = components[row]
-    value = found["correlation_with_reward"] if column == "reward" else found["correlation"].get(column)
+    component = components[row]
+    value = component["correlation_with_reward"] if column == "reward" else component["correlation"].get(column)
     return 1.0 if row == column else value
 
 

@@ -3,8 +3,8 @@
     gpt-5-mini: {input: 0.25, cached: 0.025, output: 2.00}   # for a million tokens
     judge: {input: 1.25, output: 10.00}
 
-A model is called what the endpoint calls it in its answers, or what `run.json` calls it. `judge` and `user` are the
-prices of a verifier's judge and of a simulated user.
+The name of a model is the one in the endpoint's answers, or the one in `run.json`. `judge` and `user` are the prices of
+a verifier's judge and of a simulated user.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ class Price(BaseModel):
 
     def cost(self, usage: dict[str, Any]) -> float:
         """The price of the tokens of a usage."""
-        given, cached = token_count(usage, "input_tokens"), cached_tokens(usage)
+        read, cached = token_count(usage, "input_tokens"), cached_tokens(usage)
         price = self.input if self.cached is None else self.cached
-        return ((given - cached) * self.input + cached * price + token_count(usage, "output_tokens") * self.output) / (
+        return ((read - cached) * self.input + cached * price + token_count(usage, "output_tokens") * self.output) / (
             _MILLION
         )
 
 
 def read_prices(path: Path) -> dict[str, Price]:
     """The price list in a YAML file."""
-    found = read_yaml(path, "price list")
-    if not isinstance(found, dict) or not found:
+    content = read_yaml(path, "price list")
+    if not isinstance(content, dict) or not content:
         raise UserError(f"{path} holds no price list", "Write lines such as NAME: {input: 0.25, output: 2.0}")
-    for name, price in found.items():
+    for name, price in content.items():
         if not isinstance(price, dict):
             raise UserError(f"{path}: the price of {name} is {price!r:.40}", "Write {input: 0.25, output: 2.0}")
-    return {str(name): checked(Price, price, f"{path}: {name}") for name, price in found.items()}
+    return {str(name): checked(Price, price, f"{path}: {name}") for name, price in content.items()}
 
 
 class Costs:
-    """The cost of attempts. Tokens of a model without a price are counted apart: a cost is never guessed."""
+    """The cost of attempts. Tokens of a model without a price are counted separately: a cost is never guessed."""
 
     def __init__(self, prices: dict[str, Price]) -> None:
         self._prices = prices
@@ -64,7 +64,7 @@ class Costs:
         self._unpriced: dict[str, int] = {}  # tokens by model
 
     def add(self, names: tuple[str, ...], usage: dict[str, Any]) -> None:
-        """Add the tokens of a model. Of its names, the first one with a price counts."""
+        """Add the tokens of a model. The first of its names with a price counts."""
         tokens = token_count(usage, "input_tokens") + token_count(usage, "output_tokens")
         if not self._prices or not tokens:
             return

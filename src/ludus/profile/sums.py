@@ -1,4 +1,4 @@
-"""What all rollouts of one environment, or of all environments, add up to."""
+"""Sums over all rollouts of one environment, or of all environments."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Sums:
         self._retried = 0
 
     def add_scale(self, scale: Scale) -> None:
-        """Say how an environment scores that no run.json describes."""
+        """Declare how an environment without a run.json scores."""
         self._metrics.add_scale(scale)
 
     def add_attempt(self, rollout: Rollout, models: tuple[str, ...], *, is_last: bool) -> None:
-        """Count what an attempt used. A failed attempt that was tried again has cost tokens, too."""
+        """Count the usage of an attempt. Failed attempts that were retried cost tokens too."""
         self._retried += not is_last
         for stage, names, usage in usage_by_stage(rollout, models):
             add_usage(self._usage.setdefault(stage, {}), usage)
@@ -136,7 +136,7 @@ def _variance(tasks: list[TaskProfile]) -> dict[str, float | None]:
     overall, within = Comoments(), [task.characters.variance_y for task in tasks]
     for task in tasks:
         overall.merge(task.characters)
-    known = [each for each in within if each is not None]
+    known = [variance for variance in within if variance is not None]
     return {"overall": overall.variance_y, "within_tasks": sum(known) / len(known) if known else None}
 
 

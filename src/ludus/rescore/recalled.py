@@ -38,7 +38,7 @@ class PolicyVersion(NamedTuple):
         versions = (call.get("policy_version") for call in listed if not call.get("given"))
         response = row.get("response")
         model = response.get("model") if isinstance(response, dict) else None
-        return cls(tuple(dict.fromkeys(str(each) for each in versions if each is not None)), str(model or ""))
+        return cls(tuple(dict.fromkeys(str(version) for version in versions if version is not None)), str(model or ""))
 
     @property
     def version(self) -> str | None:
@@ -67,8 +67,8 @@ class Tally:
 
     def summary(self) -> dict[str, int]:
         """The counts as a JSON object. The findings add up to `rollouts`."""
-        found = {name: self.findings[name] for name in FINDINGS}
-        return {"rollouts": self.findings.total(), "trained_on": self.trained_on, **found}
+        counts = {name: self.findings[name] for name in FINDINGS}
+        return {"rollouts": self.findings.total(), "trained_on": self.trained_on, **counts}
 
 
 def finding_of(kind: str, before: Row, after: Row) -> str:

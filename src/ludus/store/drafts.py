@@ -32,21 +32,21 @@ def draft(path: Path, hint: str, *, sync: bool = False) -> Iterator[BinaryIO]:
     With `sync`, the content is on the disk before the file appears.
     """
     part = draft_path(path)
-    made = False
+    created = False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("xb") as file:
-            made = True
+            created = True
             yield file
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
         part.replace(path)
-        made = False
+        created = False
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", hint) from error
     finally:
-        if made:
+        if created:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
 

@@ -38,8 +38,8 @@ _DIGEST_SIZE = 6
 
 
 class Signer:
-    """Writes the receipts of one environment. The verifier's digest is computed once. The last task's digest is cached,
-    because the repeats of a task follow each other.
+    """Writes the receipts of one environment. The digests of the verifier and of the last task are cached, because the
+    repeats of a task follow each other.
 
     signer = Signer(environment)
     signer.sign(row, response.output)   # '1c0f62a9b3d4.77aa01bc24e5.0e1d2c3b4a59'
@@ -55,7 +55,7 @@ class Signer:
     def sign(self, row: Row, output: list[Item], task_id: str | None = None) -> str:
         """The receipt for a task's row and the output of a response.
 
-        `task_id` saves work: if the row has no `task_id`, the given one starts with the row's digest.
+        `task_id` saves work: without a `task_id` in the row, this one starts with the row's digest.
         """
         if row is not self._row:
             self._row, self._prefix = row, self.prefix(row, task_id)
@@ -140,7 +140,7 @@ def _file_of(kind: type) -> Path | None:
 def _compiled(kind: type) -> bytes:
     """The bytecode of a class without a file, such as one typed into an interpreter."""
     functions = (getattr(member, "__func__", member) for member in vars(kind).values())
-    return b"".join(marshal.dumps(each.__code__) for each in functions if inspect.isfunction(each))
+    return b"".join(marshal.dumps(function.__code__) for function in functions if inspect.isfunction(function))
 
 
 def _graders_in(source: bytes) -> Iterator[Path]:
@@ -158,7 +158,7 @@ def _imports(source: bytes) -> Iterator[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # no module: its bytes count, its imports do not
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # not Python: its bytes count, its imports do not
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Temporary files for work that must not grow in memory. They have no name and vanish with the process."""
+"""Temporary files for work that does not fit in memory. They have no name and vanish with the process."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class ExactSum:
 
     def add(self, value: float) -> None:
         """Add a number."""
-        parts, kept = self._parts, 0
+        parts, size = self._parts, 0
         for part in parts:
             total = value + part
             # The rounding error of an addition is a float itself.
@@ -82,10 +82,10 @@ class ExactSum:
                 if math.isinf(total) or math.isnan(total):  # beyond the largest float: it stays there
                     parts[:] = [total]
                     return
-                parts[kept] = error
-                kept += 1
+                parts[size] = error
+                size += 1
             value = total
-        parts[kept:] = [value]
+        parts[size:] = [value]
 
     def add_all(self, values: list[float]) -> None:
         """Add many numbers, in a tenth of the time of one by one."""

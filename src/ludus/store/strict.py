@@ -47,19 +47,19 @@ def refuse_long_integers(where: str, line: bytes) -> None:
     """Refuse a row with an integer that the parser rounds."""
     if not may_have_long_integer(line):
         return
-    found: list[str] = []
+    numbers: list[str] = []
 
     def look(digits: str) -> int:
         if len(digits.lstrip("-")) > _MOST_DIGITS or not _LEAST <= int(digits) <= _MOST:
-            found.append(digits)
+            numbers.append(digits)
         return 0
 
     try:
         json.loads(line, parse_int=look)
     except (ValueError, RecursionError):  # the caller refuses what is no JSON, or nested too deep
         pass
-    if found:
-        raise LongInteger(where, found[0])
+    if numbers:
+        raise LongInteger(where, numbers[0])
 
 
 def refuse_duplicate_keys(where: str, line: bytes, row: Any) -> None:
@@ -74,17 +74,17 @@ def refuse_duplicate_keys(where: str, line: bytes, row: Any) -> None:
 
 
 def _first_duplicate(line: bytes) -> str | None:
-    found: list[str] = []
+    keys: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                found.append(key)
+                keys.append(key)
             seen.add(key)
 
     try:
         json.loads(line, object_pairs_hook=look)
     except (ValueError, RecursionError):
         return None
-    return found[0] if found else None
+    return keys[0] if keys else None

@@ -12,7 +12,7 @@ from ludus.train.schedule import GroupSchedule
 
 
 class FeedEngine:
-    """Plays what the schedule says, on the running event loop."""
+    """Plays the jobs of the schedule on the running event loop."""
 
     takes_lines = False
 

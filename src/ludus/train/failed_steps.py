@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ludus.errors import Failure, UserError
 
-#: After so many steps in a row in which every rollout failed, training stops: more would only cost time.
+#: Training stops after so many steps in a row in which every rollout failed.
 MOST_FAILED_STEPS = 3
 
 _LOG = logging.getLogger(__name__)
@@ -27,5 +27,5 @@ class FailedSteps:
         self._in_a_row += 1
         cause = f"all {len(failures)} rollouts of a step failed. The last: {failures[-1]}"
         if self._in_a_row == MOST_FAILED_STEPS:
-            raise UserError(f"{cause}. So did those of {MOST_FAILED_STEPS - 1} steps before", "Mend the environment")
+            raise UserError(f"{cause}. So did those of the last {MOST_FAILED_STEPS - 1} steps", "Fix the environment")
         _LOG.warning("%s", cause)

@@ -80,8 +80,8 @@ class TrainingMember:
     @cached_property
     def versions(self) -> list[int | None]:
         """The policy version of each model call; None for a version that is not a number."""
-        found = [call.get("policy_version") for call in self.rollout.calls if "prefix" in call]
-        return [_number(version) for version in found]
+        versions = [call.get("policy_version") for call in self.rollout.calls if "prefix" in call]
+        return [_number(version) for version in versions]
 
     def per_token(self, values: Sequence[float]) -> list[list[float]]:
         """One value for each model call, such as its advantage, spread over the tokens of each sequence.
@@ -90,8 +90,8 @@ class TrainingMember:
         """
         lengths = [len(call["generated_ids"]) for call in self.rollout.calls if "prefix" in call]
         written = [value for value, length in zip(values, lengths, strict=True) for _ in range(length)]
-        each = iter(written)
-        return [[next(each) if mask else 0.0 for mask in sequence.mask] for sequence in self.sequences]
+        remaining = iter(written)
+        return [[next(remaining) if mask else 0.0 for mask in sequence.mask] for sequence in self.sequences]
 
 
 @dataclass
@@ -124,8 +124,8 @@ class TrainingGroup:
     def advantages(self, estimator: Estimator = z_score) -> list[float]:
         """The advantage of each member against the trainable ones; 0.0 for a masked member."""
         counts = [member.trains for member in self.members]
-        found = estimator([member.reward or 0.0 for member in self.members], counts)
-        return [value if counted else 0.0 for value, counted in zip(found, counts, strict=True)]
+        values = estimator([member.reward or 0.0 for member in self.members], counts)
+        return [value if counted else 0.0 for value, counted in zip(values, counts, strict=True)]
 
     def turn_advantages(self, discount: float = 1.0) -> list[list[float]]:
         """The advantage of each turn of each member, from turn rewards. Spread it with `member.per_token`.
@@ -134,18 +134,18 @@ class TrainingGroup:
         """
         rewards = [_turn_rewards(member) for member in self.members]
         counts = [member.trains for member in self.members]
-        found = per_turn(rewards, counts, discount)
-        return [turns if counted else [0.0] * len(turns) for turns, counted in zip(found, counts, strict=True)]
+        values = per_turn(rewards, counts, discount)
+        return [turns if counted else [0.0] * len(turns) for turns, counted in zip(values, counts, strict=True)]
 
 
 def _turn_rewards(member: TrainingMember) -> list[float]:
-    """The rewards of the calls that have tokens. One reward for each call is matched with the calls one by one."""
-    rewards, made = member.turn_rewards, member.rollout.calls
-    if len(rewards) == len(made):
-        return [reward for reward, call in zip(rewards, made, strict=True) if "prefix" in call]
-    calls = sum("prefix" in call for call in made)
-    given = rewards or [*[0.0] * (calls - 1), member.reward or 0.0]
-    return [*given, *[0.0] * (calls - len(given))][:calls]
+    """The rewards of the calls with tokens. If there is a reward for every call, rewards and calls are paired."""
+    rewards, calls = member.turn_rewards, member.rollout.calls
+    if len(rewards) == len(calls):
+        return [reward for reward, call in zip(rewards, calls, strict=True) if "prefix" in call]
+    count = sum("prefix" in call for call in calls)
+    spread = rewards or [*[0.0] * (count - 1), member.reward or 0.0]
+    return [*spread, *[0.0] * (count - len(spread))][:count]
 
 
 def _number(version: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for trainers that call us from plain functions."""
+"""An event loop on its own thread, for trainers that call us from plain functions."""
 
 from __future__ import annotations
 

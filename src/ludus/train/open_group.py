@@ -28,7 +28,7 @@ class OpenGroup:
         self.dropped = self.cancelled = self._replaced = 0
         self.closed: str | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.result: asyncio.Future[TrainingGroup] | None = None  # of a group that somebody waits for
+        self.result: asyncio.Future[TrainingGroup] | None = None  # set if a caller waits for the group
 
     def start(self) -> int:
         """Start the next waiting repeat and return its number."""
@@ -37,7 +37,7 @@ class OpenGroup:
         return repeat
 
     def add(self, member: TrainingMember) -> None:
-        """Take a rollout that has ended: it is a member, or replaced, or missing. May close the group."""
+        """Add a finished rollout as a member, replace it, or count it as missing. May close the group."""
         self.running.discard(member.rollout.job.repeat)
         if member.failure is not None:
             self.failures.append(member)

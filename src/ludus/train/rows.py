@@ -11,7 +11,7 @@ from ludus.response import texts_of
 
 
 def rows_in(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[tuple[str, dict[str, Any]]]:
-    """The checked rows of an environment with the ids of their tasks, to make a trainer's data of."""
+    """The checked rows of an environment with the ids of their tasks, for a trainer's dataset."""
     reading: CollectArguments = {**options, "model": ScriptedModel(["-"]), "output": None, "resume": False}
     rows = Collection(environment, collect_options(reading)).rows
     rows.survey()
@@ -21,7 +21,7 @@ def rows_in(environment: Environments = None, **options: Unpack[CollectArguments
 def with_sampling(row: dict[str, Any], *, max_tokens: int | None = None, **settings: Any) -> dict[str, Any]:
     """A row with the trainer's settings, such as `temperature`, where they are not None.
 
-    A model call generates at most the row's and the trainer's number of tokens, whichever is smaller.
+    A model call generates at most `min(the row's, the trainer's)` tokens.
     """
     wanted = {name: value for name, value in settings.items() if value is not None}
     params = {**row["responses_create_params"], **wanted}

@@ -20,10 +20,10 @@ NextGroup = Callable[[], OpenGroup | None]
 
 
 class GroupSchedule:
-    """The source of jobs of a feed (a `JobSource`). `closed` is called with each group that is complete.
+    """The source of jobs of a feed (a `JobSource`). `closed` is called with each complete group.
 
-    `counts` holds how many rollouts were started, and how they ended: completed, masked, failed, or cancelled. A `late`
-    rollout ended after its group was closed; it is also counted by its outcome.
+    `counts` counts started rollouts, and their ends: completed, masked, failed, or cancelled. A `late` rollout ended
+    after its group was closed; it is also counted by its outcome.
     """
 
     def __init__(self, next_group: NextGroup, closed: Callable[[OpenGroup], None], seed: int) -> None:
@@ -76,7 +76,7 @@ class GroupSchedule:
         await waiter
 
     def wake(self, count: int | None = None) -> None:
-        """Let waiting places ask again: `count` of them, or all."""
+        """Wake `count` waiting slots, or all."""
         while self._waiters and (count is None or count > 0):
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -100,18 +100,18 @@ class GroupSchedule:
             self.wake(len(group.waiting) - waiting)
 
     def end_stale(self) -> None:
-        """End the rollouts in flight that no group could use: their policy version is too old. They are replaced."""
+        """Cancel and replace the rollouts in flight whose policy version is too old for their group."""
         if self._playing is not None:
             self._playing.end_stale()
 
     def withdraw(self, group: OpenGroup) -> None:
-        """Cancel a group that nobody waits for any more."""
+        """Cancel a group that nothing waits for any more."""
         if self._open.pop(group.work.task_id, None) is not None:
             group.closed = "cancelled"
             self._cancel(group)
 
     def stop(self) -> None:
-        """Start nothing more, and cancel what runs."""
+        """Start no more rollouts, and cancel those in flight."""
         self.ended = True
         for group in list(self._open.values()):
             group.closed = "stopped"

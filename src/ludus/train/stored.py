@@ -17,4 +17,4 @@ def stored_groups(path: str | Path) -> Iterator[TrainingGroup]:
     """
     for number, rollouts in enumerate(load(path).groups()):
         first = rollouts[0]
-        yield TrainingGroup(first.task_id, first.job.row, number, [TrainingMember(each) for each in rollouts])
+        yield TrainingGroup(first.task_id, first.job.row, number, [TrainingMember(rollout) for rollout in rollouts])

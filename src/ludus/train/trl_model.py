@@ -44,7 +44,7 @@ def _served_name(base: str) -> str:
 
 
 def check_sampling(args: Any) -> None:
-    """Refuse sampling settings of the trainer that our models do not have: the logprobs would be of another policy."""
+    """Refuse sampling settings that our models do not have: the logprobs would be those of another policy."""
     plain = {"top_k": (None, 0, -1), "min_p": (None, 0.0), "repetition_penalty": (None, 1.0)}
     for name, values in plain.items():
         if getattr(args, name, None) not in values:

@@ -70,7 +70,7 @@ class TrlWorker:
         self._last_sample = time.monotonic()
 
     def start(self) -> None:
-        """Begin to generate. A worker is started once: the trainer would read samples of the weights before."""
+        """Begin to generate. A worker starts only once: after a restart the trainer would read stale samples."""
         if self._reading is not None:
             raise UserError("a TrlWorker can be started once", "Make a new one for another training")
         self._thread = LoopThread("ludus-trl-worker")

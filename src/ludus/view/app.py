@@ -1,7 +1,7 @@
-"""The viewer's server: the built page, and its questions about runs as JSON.
+"""The viewer's server: the built page, and its JSON API.
 
-Handlers read SQLite and journals in threads, so the event loop never waits for a disk. Nothing but notes is
-written. What the first page does not need (Play, comparisons, the trainer's view) is imported when it is asked for.
+Handlers read SQLite and journals in threads, so the event loop never waits for a disk. Only notes are written. Parts
+that the first page does not need (Play, comparisons, the trainer's view) are imported on first use.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class ViewApp(App):
         self.routes["GET", "/"] = self._page
         for name, kind in _ASSETS.items():
             self.routes["GET", f"/{name}"] = _asset(name, kind)
-        # A browser that has not read the page yet, on a slow connection, asks for the icon here.
+        # On a slow connection a browser asks for the icon here before it has read the page.
         self.routes["GET", "/favicon.ico"] = self.routes["GET", "/icon.svg"]
         self.routes["GET", "/api/runs"] = self._list
         self.routes["GET", "/api/changes"] = self._changes
         self._route("run", lambda run, _: run.overview(runs.prices))
         self._route("rollouts", _rollouts)
-        self._route("rollout", lambda run, given: rollout_payload(run.index, _id(given), *_list_of(given)))
-        self._route("items", lambda run, given: items_page(run.index, _id(given), _number(given, "skip", 0)))
-        self._route("tokens", lambda run, given: _tokens(run, given, tokenizer))
+        self._route("rollout", lambda run, asked: rollout_payload(run.index, _id(asked), *_list_of(asked)))
+        self._route("items", lambda run, asked: items_page(run.index, _id(asked), _number(asked, "skip", 0)))
+        self._route("tokens", lambda run, asked: _tokens(run, asked, tokenizer))
         self._route("compare", self._compare)
         self.routes["GET", "/api/raw"] = self._raw
         self.routes["GET", "/api/matches.jsonl"] = self._matches
@@ -89,63 +89,63 @@ class ViewApp(App):
         return Reply.of({"runs": self.runs.versions(), "version": self.runs.version})
 
     async def _raw(self, incoming: Incoming) -> Reply:
-        given = parameters(incoming)
-        run, number = self._run(given), _id(given)
-        found = await asyncio.to_thread(run.index.line, number)
-        if found is None:
+        asked = parameters(incoming)
+        run, number = self._run(asked), _id(asked)
+        line = await asyncio.to_thread(run.index.line, number)
+        if line is None:
             raise Refusal(404, f"the run has no rollout {number}")
-        return Reply(found[1], kind=TEXT)
+        return Reply(line[1], kind=TEXT)
 
     async def _matches(self, incoming: Incoming) -> Reply:
-        given = parameters(incoming)
-        pieces = matching_lines(self._run(given).index, given.get("q", ""))
+        asked = parameters(incoming)
+        pieces = matching_lines(self._run(asked).index, asked.get("q", ""))
         name = [(b"content-disposition", b'attachment; filename="matches.jsonl"')]
         return Reply(kind=b"application/x-ndjson", headers=name, pieces=pieces)
 
     async def _note(self, incoming: Incoming) -> Reply:
-        given = incoming.json()
-        run, rollout = self._run(given), given.get("id")
-        note, tags = given.get("note"), given.get("tags")
+        body = incoming.json()
+        run, rollout = self._run(body), body.get("id")
+        note, tags = body.get("note"), body.get("tags")
         if not isinstance(rollout, int) or rollout is True or not 0 < rollout < 1 << 63:
             raise Refusal(422, "a note has an `id`, the number of a rollout")
         if not isinstance(note, str) or not isinstance(tags, list):
             raise Refusal(422, "a note has an `id` (a number), a `note` (a text) and `tags` (a list)")
-        found = await asyncio.to_thread(run.index.line, rollout)
-        if found is None:
+        line = await asyncio.to_thread(run.index.line, rollout)
+        if line is None:
             raise Refusal(404, f"the run has no rollout {rollout}")
-        await asyncio.to_thread(run.index.annotate, found[0]["key"], found[0]["rollout_id"], note, tags)
+        await asyncio.to_thread(run.index.annotate, line[0]["key"], line[0]["rollout_id"], note, tags)
         return Reply.of({"saved": str(run.index.notes.path)})
 
     async def _tag(self, incoming: Incoming) -> Reply:
-        given = incoming.json()
-        run, query, tag = self._run(given), given.get("q"), given.get("tag")
+        body = incoming.json()
+        run, query, tag = self._run(body), body.get("q"), body.get("tag")
         if not isinstance(query, str) or not isinstance(tag, str) or not tag.strip():
             raise Refusal(422, "tagging needs a query `q` and a `tag`")
         return Reply.of({"tagged": await asyncio.to_thread(run.index.tag_matches, query, tag)})
 
     async def _control(self, incoming: Incoming) -> Reply:
-        given = incoming.json()
-        run, most = self._run(given), given.get("concurrency")
+        body = incoming.json()
+        run, most = self._run(body), body.get("concurrency")
         if most is not None and (type(most) is not int or not 1 <= most <= 1_000_000):
             raise Refusal(422, "`concurrency` is a number from 1")
-        paused, stop = given.get("paused") is True, given.get("stop") is True
+        paused, stop = body.get("paused") is True, body.get("stop") is True
         await asyncio.to_thread(run.control, paused=paused, concurrency=most, stop=stop)
         return Reply.of({})
 
-    def _compare(self, run: LiveRun, given: Parameters) -> Any:
+    def _compare(self, run: LiveRun, asked: Parameters) -> Any:
         from ludus.view.comparing import comparison_payload
 
-        return comparison_payload(run, self._run({"run": given.get("with")}))
+        return comparison_payload(run, self._run({"run": asked.get("with")}))
 
     def _route(self, name: str, answer: Answer) -> None:
         async def handler(incoming: Incoming) -> Reply:
-            given = parameters(incoming)
-            return Reply.of(await asyncio.to_thread(answer, self._run(given), given))
+            asked = parameters(incoming)
+            return Reply.of(await asyncio.to_thread(answer, self._run(asked), asked))
 
         self.routes["GET", f"/api/{name}"] = handler
 
-    def _run(self, given: dict[str, Any]) -> LiveRun:
-        run = self.runs.runs.get(str(given.get("run")))
+    def _run(self, asked: dict[str, Any]) -> LiveRun:
+        run = self.runs.runs.get(str(asked.get("run")))
         if run is None:
             raise Refusal(404, "there is no such run: it was moved or deleted")
         return run
@@ -153,8 +153,10 @@ class ViewApp(App):
 
 def parameters(incoming: Incoming) -> Parameters:
     """The parameters of a request's address."""
-    found = parse_qs(str(incoming.scope.get("query_string", b""), "latin-1"), keep_blank_values=True, max_num_fields=50)
-    return {name: values[-1] for name, values in found.items()}
+    fields = parse_qs(
+        str(incoming.scope.get("query_string", b""), "latin-1"), keep_blank_values=True, max_num_fields=50
+    )
+    return {name: values[-1] for name, values in fields.items()}
 
 
 def _asset(name: str, kind: bytes) -> Handler:
@@ -164,29 +166,29 @@ def _asset(name: str, kind: bytes) -> Handler:
     return handler
 
 
-def _rollouts(run: LiveRun, given: Parameters) -> Any:
-    query, sort = _list_of(given)
+def _rollouts(run: LiveRun, asked: Parameters) -> Any:
+    query, sort = _list_of(asked)
     with run.index.reading() as database:
-        found = rollouts_page(database, query, sort, _number(given, "skip", 0), _number(given, "limit", 100))
-        return {**found, "index": run.index.progress(database)}
+        page = rollouts_page(database, query, sort, _number(asked, "skip", 0), _number(asked, "limit", 100))
+        return {**page, "index": run.index.progress(database)}
 
 
-def _tokens(run: LiveRun, given: Parameters, tokenizer: Tokenizer | None) -> Any:
+def _tokens(run: LiveRun, asked: Parameters, tokenizer: Tokenizer | None) -> Any:
     from ludus.view.trainer import trainer_payload
 
-    return trainer_payload(run.index, _id(given), tokenizer)
+    return trainer_payload(run.index, _id(asked), tokenizer)
 
 
-def _list_of(given: Parameters) -> tuple[str, str]:
-    return given.get("q", ""), given.get("sort", "order")
+def _list_of(asked: Parameters) -> tuple[str, str]:
+    return asked.get("q", ""), asked.get("sort", "order")
 
 
-def _id(given: Parameters) -> int:
-    return _number(given, "id", -1)
+def _id(asked: Parameters) -> int:
+    return _number(asked, "id", -1)
 
 
-def _number(given: Parameters, name: str, default: int) -> int:
-    text = given.get(name, "")
+def _number(asked: Parameters, name: str, default: int) -> int:
+    text = asked.get(name, "")
     if not text:
         return default
     if not text.isdecimal() or len(text) > 15:

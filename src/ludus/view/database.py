@@ -1,4 +1,4 @@
-"""An SQLite file of an index, which can be lost at any time: what is damaged is deleted, and built again.
+"""An SQLite file of an index. It may be lost at any time: a damaged file is deleted and rebuilt.
 
 Several viewers may have the same file open. One writes at a time; each piece of a journal is indexed by one of them.
 """
@@ -21,7 +21,7 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
-#: How SQLite's messages begin if a table is not there, or is not what it was made as.
+#: SQLite's messages for a table that is missing, or has other columns.
 _NO_TABLE = ("no such table", "no such column")
 _BROKEN_TABLE = ("error in tokenizer", "vtable constructor failed")
 
@@ -35,10 +35,10 @@ class IndexLost(UserError):
 
 
 class IndexDatabase:
-    """A file of an index. `writing` is a transaction; `reading` sees the index as it is at its begin.
+    """A file of an index. `writing` is a transaction; `reading` sees a snapshot of the index.
 
-    Both see the file `search` too, if given, as the schema `search`, which they cannot write. `patient` says whether a
-    writer waits for another one.
+    Both may attach the file `search` as the read-only schema `search`. `patient` says whether a writer waits for
+    another one.
     """
 
     def __init__(self, path: Path, schema: Schema, *, patient: bool = True) -> None:
@@ -83,7 +83,7 @@ class IndexDatabase:
                     with database:
                         database.execute("BEGIN IMMEDIATE")
                         if self._schema.version_of(database) not in (0, self._schema.version):
-                            _delete(self.path)  # dropping its tables would leave the file as large as it was
+                            _delete(self.path)  # dropping its tables would not shrink the file
                             raise self._lost()
                         yield database, self._schema.prepare(database)
             except sqlite3.DatabaseError as error:
@@ -93,7 +93,7 @@ class IndexDatabase:
                 raise explained from error
 
     def _explained(self, error: sqlite3.DatabaseError, verb: str) -> UserError:
-        """The error for a user. A mistake in a statement is none, and is raised as it is."""
+        """The error for a user. A bug in a statement is raised as it is."""
         code = _code(error)
         if code in _DAMAGED or str(error).startswith(_BROKEN_TABLE):
             return self._lost()

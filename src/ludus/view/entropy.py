@@ -1,7 +1,7 @@
-"""How unsure the model was at each token, where the record says it. Without the model's alternatives nothing is shown.
+"""The entropy of the model at each token, if the record holds it or the model's alternatives.
 
-A model that knows the entropy stores it as `entropies` of its call. Otherwise the alternatives that a request with
-`top_logprobs` asked for give a lower bound: everything that is not listed counts as one more alternative.
+A model that knows the entropy stores it as `entropies` of its call. Otherwise the alternatives of a request with
+`top_logprobs` give a lower bound: everything that is not listed counts as one more alternative.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MAX_TOKENS = 30_000
 
 
 def call_entropies(row: Row) -> list[list[float | None]]:
-    """The entropy of each token of each model call, in nats. Empty for a call whose record does not tell."""
+    """The entropy of each token of each model call, in nats. Empty for a call without the data."""
     response = row.get("response")
     output = items_of(response.get("output")) if isinstance(response, dict) else []
-    found, at = list[list[float | None]](), 0
+    entropies, at = list[list[float | None]](), 0
     for call in items_of(row.get("model_calls")):
         while at < len(output) and _is_input(output[at]):
             at += 1
@@ -30,17 +30,18 @@ def call_entropies(row: Row) -> list[list[float | None]]:
         count = count if isinstance(count, int) and count > 0 else 0
         stored = call.get("entropies")
         if isinstance(stored, list):
-            found.append([finite_number(value) for value in stored[:MAX_TOKENS]])
+            entropies.append([finite_number(value) for value in stored[:MAX_TOKENS]])
         else:
-            found.append([lower_bound(entry) for entry in _entries(output[at : at + count])])
+            entropies.append([lower_bound(entry) for entry in _entries(output[at : at + count])])
         at += count
-    return found
+    return entropies
 
 
 def lower_bound(entry: Row) -> float | None:
     """The least entropy of a token with its listed alternatives; None without any."""
     listed = {
-        str(each.get("token")): finite_number(each.get("logprob")) for each in items_of(entry.get("top_logprobs"))
+        str(alternative.get("token")): finite_number(alternative.get("logprob"))
+        for alternative in items_of(entry.get("top_logprobs"))
     }
     if not listed:
         return None

@@ -12,9 +12,9 @@ _AT_ONCE = 200
 
 
 def matching_lines(index: RunIndex, query: str) -> AsyncIterator[bytes]:
-    """The lines, some at a time: what is in memory does not grow with the number of matches.
+    """The lines, in small batches: memory does not grow with the number of matches.
 
-    A query that is none is refused here, before the answer has begun.
+    An invalid query is refused here, before the answer has begun.
     """
     parse_query(query)
     return _lines(index, query)
@@ -30,12 +30,12 @@ async def _lines(index: RunIndex, query: str) -> AsyncIterator[bytes]:
 
 
 def _next_lines(index: RunIndex, query: str, after: int) -> tuple[list[bytes], int]:
-    found = parse_query(query)
+    matched = parse_query(query)
     with index.reading() as database:
         rows = database.execute(
-            f"SELECT r.id, r.file, r.offset, r.length FROM {FROM} WHERE {found.where} AND r.id > ? "
+            f"SELECT r.id, r.file, r.offset, r.length FROM {FROM} WHERE {matched.where} AND r.id > ? "
             "ORDER BY r.id LIMIT ?",
-            (*found.parameters, after, _AT_ONCE),
+            (*matched.parameters, after, _AT_ONCE),
         ).fetchall()
     lines = []
     for row in rows:

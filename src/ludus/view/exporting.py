@@ -1,7 +1,7 @@
 """Runs for people without the viewer: one self-contained page, or a folder of files for any web server.
 
-Both are the same page as the viewer's, with the server's answers inside or beside it. They hold the chosen rollouts,
-all charts, and nothing that could be executed except the viewer's own script, whose digest the page's policy names.
+Both are the viewer's page, with the server's answers inside or beside it. They hold the chosen rollouts and all charts.
+Only the viewer's own script can run: the page's content security policy names its digest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def export_page(runs: LiveRuns, to: Path, query: str, tokenizer: Tokenizer | Non
     """Write one page with all charts and the rollouts that match a query, at most `MAX_EXPORTED` of each run."""
     _check_replaceable(to)
     answers = dict(_answers(runs, query, MAX_EXPORTED, tokenizer))
-    data = encode(answers).replace(b"<", b"\\u003c")  # so that no text can end the element that holds it
+    data = encode(answers).replace(b"<", b"\\u003c")  # so that no text can close the script element
     if len(data) > MAX_BYTES:
         raise UserError(f"the page would hold {len(data) >> 20} MB", "Choose fewer rollouts with --query")
     script, style = (STATIC / "app.js").read_bytes(), (STATIC / "app.css").read_bytes()
@@ -119,17 +119,17 @@ def _rollouts(run: LiveRun, query: str, most: int, tokenizer: Tokenizer | None) 
             "place": place + 1,
             "total": len(chosen),
         }
-        inside = {each["id"] for each in chosen}
+        inside = {entry["id"] for entry in chosen}
         for name in ("repeats", "branches"):
-            payload["related"][name] = [each for each in payload["related"][name] if each["id"] in inside]
+            payload["related"][name] = [entry for entry in payload["related"][name] if entry["id"] in inside]
         yield _address("rollout", run=key, id=entry["id"], sort="order"), payload
         if payload["facts"]["has_tokens"]:
             yield _address("tokens", run=key, id=entry["id"]), trainer_payload(run.index, entry["id"], tokenizer)
 
 
-def _address(path: str, **given: Any) -> str:
+def _address(path: str, **parameters: Any) -> str:
     """The address by which the page asks for an answer."""
-    listed = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in sorted(given.items()))
+    listed = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in sorted(parameters.items()))
     return f"/api/{path}?{listed}"
 
 

@@ -1,8 +1,8 @@
 """Who may use the viewer: the person who has the link, from a browser on this machine, and no other web page.
 
-The link carries a token that works once. It becomes a cookie that no script can read and that no other site can send.
-Host and Origin are checked by the guard of our servers. The viewer shows what models and tools wrote, so every reply
-forbids scripts, styles, frames and connections that are not the viewer's own.
+The link carries a token that works once. The token becomes a cookie: no script can read it, and no other site can send
+it. The guard of our servers checks Host and Origin. The viewer shows what models and tools wrote, so every reply
+forbids foreign scripts, styles, frames and connections.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SECURITY_HEADERS: Headers = [
 #: How many links may wait to be opened.
 MAX_LINKS = 20
 
-#: The page that stores the cookie goes on by itself. A redirect would lose the cookie if another site had opened it.
+#: The page that stores the cookie opens the viewer by itself: a redirect would lose the cookie after a link elsewhere.
 _ENTER = (
     b'<!doctype html><html lang="en"><meta charset="utf-8"><title>ludus view</title>'
     b'<meta http-equiv="refresh" content="0;url=/"><a href="/">Open the viewer</a></html>'
@@ -73,23 +73,23 @@ class ViewGuard(Guard):
 
     def knows(self, incoming: Incoming) -> bool:
         """Whether a request carries the cookie."""
-        given = incoming.cookie(_cookie_name(incoming)) or ""
-        return hmac.compare_digest(given.encode("latin-1", "replace"), self._session.encode())
+        cookie = incoming.cookie(_cookie_name(incoming)) or ""
+        return hmac.compare_digest(cookie.encode("latin-1", "replace"), self._session.encode())
 
     def enter(self, incoming: Incoming) -> Reply | None:
-        """The reply to somebody at the door: the cookie for a token, or how to get in. None for one who is inside."""
-        given = parse_qs(str(incoming.scope.get("query_string", b""), "latin-1")).get("token", [""])[0]
+        """The reply to a first request: the cookie for a valid token, else how to get in. None with a cookie."""
+        presented = parse_qs(str(incoming.scope.get("query_string", b""), "latin-1")).get("token", [""])[0]
         for token in list(self._links):
-            if hmac.compare_digest(given.encode("latin-1", "replace"), token.encode()):
+            if hmac.compare_digest(presented.encode("latin-1", "replace"), token.encode()):
                 del self._links[token]
                 cookie = f"{_cookie_name(incoming)}={self._session}; Path=/; HttpOnly; SameSite=Strict"
                 return Reply(_ENTER, kind=HTML, headers=[(b"set-cookie", cookie.encode())])
         if not self.knows(incoming):
             return Reply(_CLOSED, status=403, kind=HTML)
-        return Reply(_ENTER, kind=HTML) if given else None
+        return Reply(_ENTER, kind=HTML) if presented else None
 
 
 def _cookie_name(incoming: Incoming) -> str:
-    """A cookie belongs to a host and not to a port, so its name holds the port: two viewers can be open at once."""
+    """The name holds the port, because a cookie belongs to a host: two viewers can be open at once."""
     _, _, port = (incoming.header(b"host") or "").rpartition(":")
     return f"ludus_view_{port if port.isdigit() else 'none'}"

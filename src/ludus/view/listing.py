@@ -29,27 +29,27 @@ _COLUMNS = (
 
 def rollouts_page(database: sqlite3.Connection, query: str, sort: str, skip: int, limit: int) -> dict[str, Any]:
     """One page of the rollouts that match a query, with their number."""
-    found, order = parse_query(query), _order(sort)
-    total = count(database, found)
+    matched, order = parse_query(query), _order(sort)
+    total = count(database, matched)
     rows = database.execute(
-        f"SELECT {_COLUMNS} FROM {FROM} WHERE {found.where} ORDER BY {order} LIMIT ? OFFSET ?",
-        (*found.parameters, min(max(limit, 1), MAX_PAGE), max(skip, 0)),
+        f"SELECT {_COLUMNS} FROM {FROM} WHERE {matched.where} ORDER BY {order} LIMIT ? OFFSET ?",
+        (*matched.parameters, min(max(limit, 1), MAX_PAGE), max(skip, 0)),
     )
     return {"total": total, "skip": skip, "rollouts": [listed(row) for row in rows]}
 
 
 def neighbours(database: sqlite3.Connection, query: str, sort: str, rollout: int) -> dict[str, Any]:
     """The rollouts before and after one in a list, its place and the length of the list."""
-    found, order = parse_query(query), _order(sort)
-    total, own = count(database, found), (*found.parameters, rollout)
+    matched, order = parse_query(query), _order(sort)
+    total, own = count(database, matched), (*matched.parameters, rollout)
     if order == "r.id":  # the usual list: no need to rank all of it
-        some = f"FROM {found.tables} WHERE {found.where} AND r.id"
+        some = f"FROM {matched.tables} WHERE {matched.where} AND r.id"
         before = database.execute(f"SELECT r.id {some} < ? ORDER BY r.id DESC LIMIT 1", own).fetchone()
         after = database.execute(f"SELECT r.id {some} > ? ORDER BY r.id LIMIT 1", own).fetchone()
         place = database.execute(f"SELECT count(*) {some} <= ?", own).fetchone()[0]
         return {"previous": before and before[0], "next": after and after[0], "place": place, "total": total}
     inner = "SELECT r.id AS id, row_number() OVER w AS place, lag(r.id) OVER w AS previous, lead(r.id) OVER w AS next"
-    ranked = f"{inner} FROM {found.tables} WHERE {found.where} WINDOW w AS (ORDER BY {order})"
+    ranked = f"{inner} FROM {matched.tables} WHERE {matched.where} WINDOW w AS (ORDER BY {order})"
     row = database.execute(f"SELECT * FROM ({ranked}) WHERE id = ?", own).fetchone()
     if row is None:
         return {"previous": None, "next": None, "place": None, "total": total}
@@ -58,8 +58,8 @@ def neighbours(database: sqlite3.Connection, query: str, sort: str, rollout: int
 
 def count(database: sqlite3.Connection, query: Query) -> int:
     """How many rollouts match a query."""
-    found = database.execute(f"SELECT count(*) FROM {query.tables} WHERE {query.where}", query.parameters).fetchone()
-    return int(found[0])
+    row = database.execute(f"SELECT count(*) FROM {query.tables} WHERE {query.where}", query.parameters).fetchone()
+    return int(row[0])
 
 
 def listed(row: sqlite3.Row) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""All runs that are looked at: found again and again, and indexed in the background.
+"""All runs of the viewer: discovered again and again, and indexed in the background.
 
-Two threads of low priority serve all runs, one the figures and one the search. They look at the journals every second
-and index what was added.
+Two threads of low priority serve all runs: one indexes figures, the other texts for the search. They poll the journals
+every second and index what was appended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("ludus.view")
 LOOK_EVERY = 1.0
 SEARCH_EVERY = 5.0
 
-#: After pieces of fewer bytes than this, a thread waits: small pieces of a growing journal cost more than large ones.
+#: After smaller pieces a thread waits: many small pieces of a growing journal cost more than a few large ones.
 LITTLE = 1 << 20
 
 _NICE = 15
@@ -50,7 +50,7 @@ class LiveRuns:
         self.search()
 
     def search(self) -> None:
-        """Look for runs that are not known yet, and forget those that were deleted.
+        """Look for new runs, and forget deleted ones.
 
         A run that cannot be indexed is left out, so that the others can be seen. Raises if that leaves none.
         """
@@ -94,12 +94,12 @@ class LiveRuns:
                     pass
 
     def headlines(self) -> list[dict[str, Any]]:
-        """The lines of the list of runs. A run is left out while its index is built again, or if it was deleted."""
-        found = []
+        """The lines of the list of runs, without runs that were deleted or whose index is being rebuilt."""
+        lines = []
         for run in list(self.runs.values()):
             with contextlib.suppress(UserError):
-                found.append(run.headline(self.prices))
-        return found
+                lines.append(run.headline(self.prices))
+        return lines
 
     def versions(self) -> dict[str, int]:
         """A number for each run that changes when its pages would."""
@@ -131,7 +131,7 @@ class LiveRuns:
                     self._more_figures.clear()
 
     def _each(self, grow: Callable[[LiveRun], int]) -> int:
-        """The bytes of the largest piece. The runs take turns, so that a small run need not wait for a large one."""
+        """The bytes of the largest piece. The runs take turns, so that a small run does not wait for a large one."""
         return max([grow(run) for run in list(self.runs.values()) if not self._stop.is_set()], default=0)
 
 

@@ -1,7 +1,7 @@
-"""What a person notes about rollouts: a text and tags, as lines of `notes.jsonl` beside the run.
+"""A person's notes about rollouts: a text and tags, as lines of `notes.jsonl` beside the run.
 
-The journals of a run are never written. The last line about a rollout counts. Where the run's folder is read-only, the
-notes lie beside the index.
+The journals of a run are never written. The last line about a rollout counts. If the run's folder is read-only, the
+notes are stored beside the index.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class Notes:
             return
         for line in lines:
             try:
-                found = orjson.loads(line)
-                key, note, tags = int(found["key"]), str(found["note"]), clean_tags(found["tags"])
+                entry = orjson.loads(line)
+                key, note, tags = int(entry["key"]), str(entry["note"]), clean_tags(entry["tags"])
             except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
                 continue  # edited by hand: the other lines still count
             _keep(database, key, note, tags)
 
     def write(self, database: sqlite3.Connection, key: int, rollout_id: str, note: str, tags: list[str]) -> None:
         """Append a note to the file, then show it."""
-        kept = {"rollout_id": rollout_id, "note": note[:MAX_NOTE], "tags": clean_tags(tags), "key": key}
-        line = orjson.dumps({**kept, "at": datetime.now(UTC).isoformat(timespec="seconds")}) + b"\n"
+        entry = {"rollout_id": rollout_id, "note": note[:MAX_NOTE], "tags": clean_tags(tags), "key": key}
+        line = orjson.dumps({**entry, "at": datetime.now(UTC).isoformat(timespec="seconds")}) + b"\n"
         try:
             with self.path.open("ab") as file:
                 file.write(line)
@@ -54,9 +54,9 @@ class Notes:
         _keep(database, key, note[:MAX_NOTE], clean_tags(tags))
 
 
-def clean_tags(given: object) -> list[str]:
+def clean_tags(tags: object) -> list[str]:
     """Tags as single words, each once, in order."""
-    listed = given if isinstance(given, list) else []
+    listed = tags if isinstance(tags, list) else []
     words = ("-".join(str(tag).split())[:MAX_TAG] for tag in listed)
     return list(dict.fromkeys(word for word in words if word))[:MAX_TAGS]
 

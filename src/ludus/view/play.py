@@ -29,11 +29,11 @@ from ludus.response import Item, function_call
 from ludus.runtime.keys import without_keys
 from ludus.view.one import clipped
 
-#: How many rollouts may be played at once, and how many that have ended can still be looked at.
+#: How many rollouts may be played at once, and how many ended ones stay visible.
 MAX_TABLES = 8
 MAX_ENDED = 32
 
-#: A rollout ends if no page has looked at it for so many seconds. A tab in the background looks once a minute.
+#: A rollout ends if no page has polled it for so many seconds. A background tab polls once a minute.
 LEFT_AFTER = 300.0
 
 _HELP_AS_MODEL = {
@@ -51,7 +51,7 @@ _HELP = {
 
 
 class PlayTable:
-    """A rollout in which a person takes part. `entries` is everything that the page shows, in order."""
+    """A rollout in which a person takes part. `entries` are the page's content, in order."""
 
     def __init__(self, *, as_model: bool) -> None:
         self.entries: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ class PlayTable:
 
     @property
     def seconds_alone(self) -> float:
-        """How long no page has looked at it."""
+        """Seconds since a page last polled it."""
         return monotonic() - self._looked
 
     def watch(self, resources: Resources) -> None:
@@ -121,12 +121,12 @@ class PlayTable:
         if not self._as_model:
             return {"type": "message", "role": "user", "content": line.removeprefix("/say ")}
         turn = read_turn(line, self.tools)
-        if isinstance(turn, Call):  # its output, which comes later, names the same id
+        if isinstance(turn, Call):  # its output will name the same id
             return function_call(turn.name, turn.arguments, call_id=f"call_{self._turn}")
         return {"type": "message", "role": "assistant", "content": turn} if turn is not None else None
 
     def _run_command(self, word: str) -> bool:
-        """Run a command that a person typed; False if the word is none."""
+        """Run a command that a person typed; False if the word is no command."""
         if word == "/help":
             for name, meaning in {**(_HELP_AS_MODEL if self._as_model else _HELP_AS_USER), **_HELP}.items():
                 self.say(f"{name} {meaning}")
@@ -166,7 +166,7 @@ class PlayTable:
         self._lines.put_nowait(line)
 
     def shown(self, skip: int) -> dict[str, Any]:
-        """What the page shows, from an entry on."""
+        """The content of the page from entry `skip` on."""
         self._looked = monotonic()
         return {
             "entries": self.entries[skip:],
@@ -199,7 +199,7 @@ class PlayRoom:
             raise Refusal(429, f"{MAX_TABLES} rollouts are being played already: end one of them")
         loaded, chosen = await asyncio.to_thread(_load, environment, row)
         table, name = PlayTable(as_model=as_model), secrets.token_hex(8)
-        ended = [key for key, each in self._tables.items() if each.state == "ended"]
+        ended = [key for key, table in self._tables.items() if table.state == "ended"]
         for key in ended[:-MAX_ENDED]:
             del self._tables[key]
         self._tables[name] = table
@@ -209,10 +209,10 @@ class PlayRoom:
 
     def table(self, name: Any) -> PlayTable:
         """The rollout with an id."""
-        found = self._tables.get(str(name))
-        if found is None:
+        table = self._tables.get(str(name))
+        if table is None:
             raise Refusal(404, "this rollout has ended, or the viewer was started again")
-        return found
+        return table
 
     async def close(self) -> None:
         """End all rollouts; their sessions are closed."""
@@ -226,9 +226,9 @@ class PlayRoom:
         try:
             played = await rollout
             row = played.to_row()
-            kept = ("outcome", "reward", "reward_components", "mask", "stage", "kind", "cause", "stop_reason")
+            fields = ("outcome", "reward", "reward_components", "mask", "stage", "kind", "cause", "stop_reason")
             values = {name: row[name] for name in row.get("verdict_fields") or () if name in row}
-            table.result = clipped({**{name: row[name] for name in kept if name in row}, "values": values})
+            table.result = clipped({**{name: row[name] for name in fields if name in row}, "values": values})
         except asyncio.CancelledError:
             table.problem = "left without a verdict; the session is closed"
         except UserError as error:

@@ -36,23 +36,23 @@ def _routes(room: PlayRoom) -> dict[tuple[str, str], Handler]:
         return Reply.of(room.offered())
 
     async def start(incoming: Incoming) -> Reply:
-        given = incoming.json()
-        environment, row = given.get("environment"), given.get("row", 1)
+        body = incoming.json()
+        environment, row = body.get("environment"), body.get("row", 1)
         if not isinstance(environment, str) or type(row) is not int or not 1 <= row <= 10**9:
             raise Refusal(422, "a rollout needs an `environment` and a `row` from 1")
-        return Reply.of({"table": await room.start(environment, row, as_model=given.get("as") != "user")})
+        return Reply.of({"table": await room.start(environment, row, as_model=body.get("as") != "user")})
 
     async def look(incoming: Incoming) -> Reply:
-        given = incoming.json()
-        skip = given.get("skip", 0)
-        return Reply.of(room.table(given.get("table")).shown(skip if isinstance(skip, int) and skip >= 0 else 0))
+        body = incoming.json()
+        skip = body.get("skip", 0)
+        return Reply.of(room.table(body.get("table")).shown(skip if isinstance(skip, int) and skip >= 0 else 0))
 
     async def say(incoming: Incoming) -> Reply:
-        given: dict[str, Any] = incoming.json()
-        line = given.get("line")
+        body: dict[str, Any] = incoming.json()
+        line = body.get("line")
         if not isinstance(line, str) or not line.strip() or len(line) > MAX_LINE:
             raise Refusal(422, f"a `line` is a text of at most {MAX_LINE:,} characters")
-        room.table(given.get("table")).type(line.strip())
+        room.table(body.get("table")).type(line.strip())
         return Reply.of({})
 
     async def verdict(incoming: Incoming) -> Reply:
@@ -64,4 +64,4 @@ def _routes(room: PlayRoom) -> dict[tuple[str, str], Handler]:
         return Reply.of({})
 
     posts = zip(_PATHS, (start, look, say, verdict, leave), strict=True)
-    return {("GET", "/api/play"): offered, **{("POST", f"/api/play/{name}"): each for name, each in posts}}
+    return {("GET", "/api/play"): offered, **{("POST", f"/api/play/{name}"): handler for name, handler in posts}}

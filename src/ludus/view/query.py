@@ -64,12 +64,12 @@ class Query:
 
     @property
     def tables(self) -> str:
-        """The tables that the condition needs, which is faster than all of them."""
+        """The tables that the condition needs."""
         where = self.where
         return ROLLOUTS + (TASKS if "t." in where else "") + (NOTES if "n." in where else "")
 
     def add(self, condition: str, *parameters: Any, negated: bool = False) -> None:
-        """Add a condition. One that is unknown (NULL) does not hold, so its negation does."""
+        """Add a condition. An unknown one (NULL) does not hold, so its negation does."""
         self.conditions.append(f"NOT ifnull(({condition}), 0)" if negated else f"({condition})")
         self.parameters += parameters
 
@@ -77,16 +77,16 @@ class Query:
 def parse_query(text: str) -> Query:
     """The conditions of a query. Without `attempt:` or `all:yes`, only the last attempt of a rollout is found."""
     query, every_attempt, parts = Query(), False, 0
-    for found in _PART.finditer(text):
+    for part in _PART.finditer(text):
         parts += 1
         if parts > MAX_PARTS:
             raise UserError(f"a query has at most {MAX_PARTS} words and filters", "Leave some out")
-        name, negated = found["name"], found["no"] is not None
-        value = found["phrase"] if found["phrase"] is not None else found["word"]
+        name, negated = part["name"], part["no"] is not None
+        value = part["phrase"] if part["phrase"] is not None else part["word"]
         if name is None:
             _text(query, value, negated)
         elif name not in FILTERS:
-            if found["phrase"] is None and "/" in value:  # an address such as https://...
+            if part["phrase"] is None and "/" in value:  # an address such as https://...
                 _text(query, f"{name}:{value}", negated)
                 continue
             raise UserError(f"there is no filter `{name}:`", did_you_mean(name, FILTERS))

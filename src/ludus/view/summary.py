@@ -22,7 +22,7 @@ SPARK = 40
 
 _DONE = "final = 1 AND outcome = 'completed' AND reward IS NOT NULL"
 
-#: How many bits a number of tokens has: each bin of lengths is twice as long as the one before, as in a profile.
+#: The number of bits of a token count: each bin of lengths is twice as long as the previous one, as in a profile.
 _BITS = " + ".join(f"(output_tokens >= {1 << bit})" for bit in range(32))
 
 
@@ -66,10 +66,10 @@ def overview(database: sqlite3.Connection) -> dict[str, Any]:
 
 
 def outcome_counts(database: sqlite3.Connection) -> dict[str, int]:
-    """How many rollouts ended how. `retried` attempts failed and were tried again."""
-    found = dict(database.execute("SELECT outcome, count(*) FROM rollouts WHERE final = 1 GROUP BY outcome").fetchall())
+    """The number of rollouts by outcome. `retried` counts failed attempts that were tried again."""
+    rows = database.execute("SELECT outcome, count(*) FROM rollouts WHERE final = 1 GROUP BY outcome").fetchall()
     retried = database.execute("SELECT count(*) FROM rollouts WHERE final = 0 AND outcome = 'failed'").fetchone()[0]
-    counts = {name: int(found.get(name, 0)) for name in ("completed", "masked", "failed")}
+    counts = {"completed": 0, "masked": 0, "failed": 0} | dict(rows)
     return {"dispatched": sum(counts.values()), **counts, "retried": retried}
 
 
@@ -97,11 +97,11 @@ def _rewards(database: sqlite3.Connection) -> tuple[dict[str, Any], dict[str, fl
 
 def _cost(database: sqlite3.Connection, prices: dict[str, Price], model: str, completed: int) -> Any:
     costs = Costs(prices)
-    for name, given, cached, written in database.execute(
+    for name, read, cached, written in database.execute(
         "SELECT model, sum(input_tokens), sum(cached_tokens), sum(output_tokens) FROM rollouts GROUP BY model"
     ):
-        usage = {"input_tokens": given, "output_tokens": written, "input_tokens_details": {"cached_tokens": cached}}
-        costs.add(tuple(each for each in (name, model) if each), usage)
+        usage = {"input_tokens": read, "output_tokens": written, "input_tokens_details": {"cached_tokens": cached}}
+        costs.add(tuple(label for label in (name, model) if label), usage)
     return costs.summary(completed)
 
 
@@ -152,17 +152,17 @@ def _stages(database: sqlite3.Connection) -> list[dict[str, Any]]:
         f"SELECT {', '.join(f'sum(t_{stage}) AS {stage}_sum, count(t_{stage}) AS {stage}_count' for stage in STAGES)} "
         "FROM rollouts"
     ).fetchone()
-    total, known, found = sums["total_sum"] or 0.0, 0.0, []
+    total, known, stages = sums["total_sum"] or 0.0, 0.0, []
     for stage in STAGES[:-1]:
         seconds = sums[f"{stage}_sum"] or 0.0
         if stage == "model":
             seconds = max(0.0, seconds - (sums["connect_sum"] or 0.0))
         known += seconds
         if sums[f"{stage}_count"]:
-            found.append({"stage": stage, "seconds": seconds, "rollouts": sums[f"{stage}_count"]})
+            stages.append({"stage": stage, "seconds": seconds, "rollouts": sums[f"{stage}_count"]})
     if total > known and sums["total_count"]:
-        found.append({"stage": "other", "seconds": total - known, "rollouts": sums["total_count"]})
-    return found
+        stages.append({"stage": "other", "seconds": total - known, "rollouts": sums["total_count"]})
+    return stages
 
 
 def _failures(database: sqlite3.Connection) -> list[dict[str, Any]]:

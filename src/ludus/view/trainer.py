@@ -1,7 +1,6 @@
 """What a trainer sees of a rollout: its token sequences with loss masks, logprobs, policy versions and advantage.
 
-The sequences are those of `rollout.sequences()`. Token ids become text only with a tokenizer, because the record holds
-none; without one the page shows the ids.
+The sequences are those of `rollout.sequences()`. A record holds no tokenizer: without `--tokenizer` the page shows ids.
 """
 
 from __future__ import annotations
@@ -77,18 +76,18 @@ def trainer_payload(index: RunIndex, rollout: int, tokenizer: Tokenizer | None) 
             (facts["task"], MAX_GROUP),
         ).fetchall()
     try:
-        found = list(sequences(calls))
+        every_sequence = list(sequences(calls))
     except (KeyError, TypeError, IndexError) as error:
         raise UserError(f"the token ids of this rollout are damaged: {error!r:.100}") from error
     room, shown = MAX_TOKENS, []
-    for sequence in found:
+    for sequence in every_sequence:
         shown.append(_sequence(sequence, room, tokenizer))
         room = max(0, room - len(sequence.ids))
     return {
         "sequences": shown,
-        "calls": [_call(*each) for each in zip(every[:MAX_CALLS], entropies, range(1, MAX_CALLS + 1), strict=False)],
+        "calls": [_call(*call) for call in zip(every[:MAX_CALLS], entropies, range(1, MAX_CALLS + 1), strict=False)],
         "calls_total": len(every),
-        "spans": _spans(calls, [each for call, each in zip(every, entropies, strict=True) if _has_tokens(call)]),
+        "spans": _spans(calls, [values for call, values in zip(every, entropies, strict=True) if _has_tokens(call)]),
         "breaks": _breaks(calls, tokenizer),
         "advantage": _advantage(rollout, group),
         "tokenizer": tokenizer.name if tokenizer is not None else None,
@@ -105,7 +104,7 @@ def _sequence(sequence: Sequence, room: int, tokenizer: Tokenizer | None) -> dic
         "ids": ids,
         "mask": sequence.mask[:room],
         "logprobs": [finite_number(value) for value in sequence.logprobs[:room]],
-        "policy_versions": [None if each is None else str(each)[:100] for each in sequence.policy_versions],
+        "policy_versions": [None if version is None else str(version)[:100] for version in sequence.policy_versions],
         "samplings": sequence.samplings[:20],
         "pieces": tokenizer.pieces(ids) if tokenizer is not None else None,
     }
@@ -145,51 +144,51 @@ def _spans(calls: list[Row], entropies: list[list[float | None]]) -> list[dict[s
 
 
 def _breaks(calls: list[Row], tokenizer: Tokenizer | None) -> list[dict[str, Any]]:
-    """Where a call's prompt does not continue the call before, and what stood there before and after."""
-    found, ids, wrote = [], list[int](), list[tuple[int, int, int]]()
+    """Where a call's prompt does not continue the previous call, with the ids before and after the break."""
+    breaks, ids, wrote = [], list[int](), list[tuple[int, int, int]]()
     for number, call in enumerate(calls, start=1):
         prefix = call["prefix"]
         if number > 1 and prefix != len(ids):
             before, after = ids[prefix : prefix + _AROUND], call["prompt_ids"][:_AROUND]
             entry: dict[str, Any] = {"call": number, "at": prefix, "length": len(ids), "before": before, "after": after}
             if tokenizer is not None:
-                entry["before_text"], entry["after_text"] = (
-                    "".join(tokenizer.pieces(each)) for each in (before, after)
-                )
-            author = next((each for start, end, each in wrote if start <= prefix < end), None)
+                entry["before_text"], entry["after_text"] = map("".join, map(tokenizer.pieces, (before, after)))
+            author = next((writer for start, end, writer in wrote if start <= prefix < end), None)
             entry["why"] = _why(call, ids[prefix:], author, tokenizer)
-            found.append(entry)
+            breaks.append(entry)
         start = prefix + len(call["prompt_ids"])
-        wrote = [each for each in wrote if each[0] < prefix] + [(start, start + len(call["generated_ids"]), number)]
+        wrote = [span for span in wrote if span[0] < prefix] + [(start, start + len(call["generated_ids"]), number)]
         ids = ids[:prefix] + call["prompt_ids"] + call["generated_ids"]
-    return found
+    return breaks
 
 
 def _why(call: Row, lost: list[int], author: int | None, tokenizer: Tokenizer | None) -> list[str]:
-    """What the record tells about the cause of a break.
+    """The likely causes of a break, from the record.
 
     `lost` are the ids that the call's prompt does not continue. Call `author` wrote the first of them; None: a prompt.
     """
-    found = []
+    reasons = []
     if "tools" in call:
-        found.append("this call was offered other tools than the first one")
+        reasons.append("this call was offered other tools than the first one")
     where = "in a prompt" if author is None else f"in what call {author} wrote"
-    found.append(f"the first id that differs lies {where}")
+    reasons.append(f"the first id that differs lies {where}")
     fresh = call["prompt_ids"]
     if tokenizer is not None and lost:
         before = "".join(tokenizer.pieces(lost[:MAX_RETOKENIZED]))
         after = "".join(tokenizer.pieces(fresh[: 2 * MAX_RETOKENIZED]))
         if before and after.startswith(before):
-            return [*found, "the text is the same: it was tokenized again, into other ids"]
+            return [*reasons, "the text is the same: it was tokenized again, into other ids"]
     if len(fresh) < len(lost):
-        found.append(f"the new prompt is {len(lost) - len(fresh):,} ids shorter: text was dropped, as by a compaction")
+        reasons.append(
+            f"the new prompt is {len(lost) - len(fresh):,} ids shorter: text was dropped, as by a compaction"
+        )
     else:
-        found.append("text was changed or dropped, as by a template that leaves reasoning out")
-    return found
+        reasons.append("text was changed or dropped, as by a template that leaves reasoning out")
+    return reasons
 
 
 def _advantage(rollout: int, group: list[Any]) -> dict[str, Any] | None:
-    """How much better this rollout is than the others of its task, as the estimators of `ludus.train` say."""
+    """The advantage of this rollout over the others of its task, by each estimator of `ludus.train`."""
     position = next((at for at, row in enumerate(group) if row["id"] == rollout), None)
     if position is None:
         return None

@@ -1,4 +1,4 @@
-"""A worker, seen from the collection: what it is sent, what comes back, and what it last reported."""
+"""A worker as the collection sees it: its messages in both directions, and its last report."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ludus.collection.recording import Recorder
 
 
 class WorkerConnection(ABC):
-    """A worker that plays leases. `number` is its own: a worker that replaces it has another.
+    """A worker that plays leases. `number` is unique: a replacement has another.
 
-    `frames` is what the worker sends, until it ends. Iterating may be cancelled and begun again.
+    `frames` are the worker's messages until it ends. Iterating may be cancelled and resumed.
     """
 
     frames: AsyncIterator[tuple[Any, memoryview]]
@@ -32,7 +32,7 @@ class WorkerConnection(ABC):
         heads, body = [], []
         for lease in leases:
             work = lease.work
-            recorded = [recorder.recorded_line(each) for each in work.recorded]
+            recorded = [recorder.recorded_line(entry) for entry in work.recorded]
             repeats = list(work.repeats.items())
             sizes = [len(line) for line in recorded]
             turns = recorder.with_turns(work).turns
@@ -45,7 +45,7 @@ class WorkerConnection(ABC):
         self._send(frame({"leases": heads}, body))
 
     def confirm_turns(self, count: int) -> None:
-        """Tell the worker that so many of its turns are written."""
+        """Tell the worker that `count` of its turns are written."""
         self._send(frame({"saved": count}))
 
     def end(self) -> None:
@@ -75,4 +75,4 @@ class WorkerConnection(ABC):
 
     @abstractmethod
     def _send(self, data: bytes) -> None:
-        """Send frames. A worker that died is noticed where its frames are read."""
+        """Send frames. The reader of its frames notices a dead worker."""

@@ -1,4 +1,4 @@
-"""The asyncio tasks of `Playing`: as many as rollouts may be in flight, and more while they work, if somebody asks."""
+"""The asyncio tasks of `Playing`: one for each rollout in flight. Their number can grow while they work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Crew:
-    """Asyncio tasks that all do the same work. More can join. `done` ends with the last of them, or with an error."""
+    """Asyncio tasks that all do the same work. `done` ends with the last of them, or with an error."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.tasks: list[asyncio.Task[None]] = []
@@ -17,7 +17,7 @@ class Crew:
         self._work, self._left = work, 0
 
     def grow(self, count: int) -> None:
-        """Let tasks join until there are `count`. Nobody joins a crew whose work has ended."""
+        """Start tasks until there are `count`, unless the work has ended."""
         if self.closed or self.done.done():
             return
         joining = [asyncio.create_task(self._work()) for _ in range(count - len(self.tasks))]

@@ -1,7 +1,7 @@
 """Frames between a collection and its workers: a head of JSON, and a body of bytes.
 
-A frame starts with the lengths of both, four and eight bytes. A frame that ends early, because the sender died, is as
-if it had never been sent.
+A frame starts with the lengths of both, four and eight bytes. A frame that ends early, because the sender died, is
+dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ludus.runtime.encoding import encode
 
 _HEAD_BYTES, _BODY_BYTES = 4, 8
 
-#: How much a reader takes in before it has read a frame.
+#: The read buffer of a connection.
 READ_AHEAD = 1 << 20
 
 
@@ -27,7 +27,7 @@ def frame(head: Any, body: Iterable[bytes] = ()) -> bytes:
 
 
 class Frames:
-    """The frames that a reader receives, until the connection ends. Iterating may be cancelled and begun again."""
+    """The frames of a connection until it ends. Iterating may be cancelled and resumed."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -37,7 +37,7 @@ class Frames:
         return self
 
     async def __anext__(self) -> tuple[Any, memoryview]:
-        """The next frame. What was read of it before a cancel is kept."""
+        """The next frame. A cancel loses no bytes."""
         read = self._reader.readexactly
         try:
             self._lengths = self._lengths or await read(_HEAD_BYTES + _BODY_BYTES)

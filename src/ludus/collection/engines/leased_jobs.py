@@ -1,4 +1,4 @@
-"""The jobs that a worker has under leases, for `Playing`."""
+"""The jobs of a worker's leases, for `Playing`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class _Leased(NamedTuple):
 
 
 class LeasedJobs:
-    """Gives out the jobs of leases in the order in which they came.
+    """Gives out the jobs of leases in order.
 
     The jobs of a lease that is alone are given out one after the other, each announced with `started` first: if the job
-    ends this process, the collection knows which one it was. `starving` is called when a job is wanted and none is
-    there. `lease_of` gets the number of the lease of every job.
+    kills this process, the collection knows which one it was. `starving` is called when no job is left. `lease_of` maps
+    every job to the number of its lease.
     """
 
     def __init__(

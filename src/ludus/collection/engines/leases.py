@@ -1,8 +1,8 @@
 """Leases: which worker plays which rollouts.
 
-A worker gets work under a lease with a number that is used once. If the worker dies, its leases end, and what it had
-not finished is handed out again under new numbers. A result that comes under a number that has ended is dropped, so
-every rollout is recorded once, however late a worker answers.
+A worker gets work under a lease with a unique number. If the worker dies, its leases end, and its unfinished rollouts
+are handed out again under new numbers. A result under an ended number is dropped, so every rollout is recorded once,
+however late a worker answers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ludus.collection.engines.summaries import summary_job
 from ludus.collection.plan import TaskWork
 from ludus.rollout import Job
 
-#: A rollout that was lost with this many workers is played alone. If the next worker dies too, the rollout caused it.
+#: After so many dead workers a rollout is played alone. If the next worker dies too, the rollout caused it.
 ALONE_AFTER = 2
 
-#: A rollout that was lost with this many workers is not played again: it fails.
+#: After so many dead workers a rollout fails.
 MAX_DEATHS = 3
 
 
 class Deaths(NamedTuple):
-    """How many workers died in a row while they played a rollout, and the most turns that it had saved by then."""
+    """The workers that died in a row while they played a rollout, and the most turns that it had saved."""
 
     workers: int = 0
     turns: int = 0
@@ -32,8 +32,8 @@ class Deaths(NamedTuple):
 
 @dataclass(slots=True)
 class WorkLease:
-    """Work that a worker plays. `missing` are the repeats that it has not finished, `deaths` the workers that died
-    while they played a repeat. Alone means that the worker plays nothing else, one repeat after another."""
+    """Work that a worker plays. `missing` are its unfinished repeats, `deaths` the workers that died with a repeat. A
+    worker with a lease that is alone plays nothing else, one repeat after another."""
 
     number: int
     worker: int
@@ -46,11 +46,11 @@ class WorkLease:
 
     @property
     def is_alone(self) -> bool:
-        """Whether a repeat of it was lost with so many workers that it must be played alone."""
+        """Whether too many workers died with one of its repeats."""
         return _most(self.deaths) >= ALONE_AFTER
 
     def went_on(self, repeat: int, turns: int) -> None:
-        """So many turns of a repeat are saved. If it got further than ever before, it did not end those workers."""
+        """`turns` turns of a repeat are saved. If that is a new maximum, the repeat did not kill earlier workers."""
         self.turns[repeat] = turns
         if repeat in self.deaths and turns > self.deaths[repeat].turns:
             del self.deaths[repeat]
@@ -103,7 +103,7 @@ class Leases:
             lease.started = repeat
 
     def finish(self, number: int, repeat: int) -> WorkLease | None:
-        """A result has come. Returns the lease it belongs to, or None if it comes too late or a second time."""
+        """A result arrived. Returns its lease, or None if it is late or a duplicate."""
         lease = self._by_number.get(number)
         if lease is None or repeat not in lease.missing:
             return None
@@ -131,7 +131,7 @@ class Leases:
 
 @dataclass
 class HandOut:
-    """The work that is not leased yet: what came back from workers that died, then the rest of the collection.
+    """The work that is not leased yet: first that of dead workers, then the rest of the collection.
 
     With `whole_tasks`, or if a task needs a group, one worker gets all of its work.
     """
@@ -173,7 +173,7 @@ class HandOut:
         return self._next is None and not self._again and not self._alone
 
     def put_back(self, lease: WorkLease) -> list[int]:
-        """Take back a lease that has ended. Returns the repeats that are not to be played again."""
+        """Take back a lease that has ended. Returns the repeats that must not be played again."""
         died, missing = lease.deaths, sorted(lease.missing)
         given_up = [repeat for repeat in missing if repeat in died and died[repeat].workers >= MAX_DEATHS]
         left = {repeat: lease.work.repeats[repeat] for repeat in missing if repeat not in given_up}
@@ -185,7 +185,7 @@ class HandOut:
 
 
 def _most(deaths: dict[int, Deaths]) -> int:
-    return max((each.workers for each in deaths.values()), default=0)
+    return max((death.workers for death in deaths.values()), default=0)
 
 
 def _divided(work: TaskWork, first: int) -> tuple[TaskWork, TaskWork]:

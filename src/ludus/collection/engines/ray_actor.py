@@ -1,8 +1,8 @@
-"""The Ray actor of a worker: it starts the worker's process on its node and passes bytes on, both ways.
+"""The Ray actor of a worker: it starts the worker's process on its node and passes bytes in both directions.
 
 The worker is the same program as with `--workers`: it plays leases on its own event loop, so a step of a rollout never
-passes through Ray. A call to the actor costs more than many rollouts do. Therefore `take` waits for bytes, then a
-little longer for more, and returns them together.
+passes through Ray. A call to the actor costs more than many rollouts, so `take` waits for bytes, then a little longer
+for more, and returns them together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_BYTES = 8 << 20
 
 
 class Taken(NamedTuple):
-    """What came from a worker: frames, reports of its watchdog, and whether it has ended, and how if it died."""
+    """Output of a worker: frames, reports of its watchdog, whether it has ended, and how it died."""
 
     frames: bytes
     reports: bytes
@@ -63,7 +63,7 @@ class WorkerActor:
 
     def give(self, data: bytes) -> None:
         """Send frames to the worker."""
-        with contextlib.suppress(OSError):  # the worker died, which `take` tells
+        with contextlib.suppress(OSError):  # the worker died: `take` reports that
             self._connection.sendall(data)
 
     def take(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""One worker on a Ray cluster, seen from the collection: its actor, and the bytes that come and go through calls."""
+"""One worker on a Ray cluster, as the collection sees it: its actor, and the bytes that travel in calls."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ludus.collection.engines.connection import WorkerConnection
 from ludus.collection.engines.frames import READ_AHEAD, Frames
 from ludus.collection.engines.ray_actor import Taken
 
-#: What the head of a cluster has among its resources, and no other node.
+#: A resource that only the head of a cluster has.
 _HEAD = "node:__internal_head__"
 
-#: How Ray says that an actor died with its node.
+#: Ray's words for an actor that died with its node.
 _NODE_DIED = re.compile(r"\bnode (has )?died\b", re.IGNORECASE)
 
 
 class _TakenFrames(Frames):
-    """The frames of an actor. Bytes are taken only while somebody waits for a frame: a slow reader slows the worker."""
+    """The frames of an actor. Backpressure: bytes are taken only while a reader waits."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__(reader)
@@ -35,8 +35,8 @@ class _TakenFrames(Frames):
 
 
 class RayWorker(WorkerConnection):
-    """A worker in an actor. The actor is never restarted by Ray: its leases end with it, and another one gets new
-    leases. A node that Ray has given up may go on playing for a while, and nobody listens to it any more.
+    """A worker in an actor. Ray never restarts the actor: its leases end with it, and another worker gets new leases. A
+    node that Ray has given up may play on for a while; its results are ignored.
 
     `killed` are the nodes that were killed on purpose: their orphans still answer."""
 
@@ -78,7 +78,7 @@ class RayWorker(WorkerConnection):
         spared.add(self._ray.get_runtime_context().get_node_id())
         try:
             node = await self._actor.node.remote()
-        except self._ray.exceptions.RayError:  # it died meanwhile, which `_take_all` tells
+        except self._ray.exceptions.RayError:  # it died meanwhile: `_take_all` reports that
             return False
         if node in spared | self._killed:
             return False

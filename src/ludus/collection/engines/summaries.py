@@ -1,4 +1,4 @@
-"""What a worker tells of a rollout beside its line: as much as the metrics need, so that nobody reads the line."""
+"""The summary of a rollout that a worker sends beside its line: the metrics need no more, so nobody parses the line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CALL: dict[str, Any] = {}
 
 
 def summary(rollout: Rollout) -> list[Any]:
-    """The summary as a list that JSON can hold. Of the verdict's values only the numbers are kept."""
+    """The summary as a JSON list, with only the numbers among the verdict's values."""
     calls, error, verdict = rollout.calls, rollout.error, rollout.verdict
     return [
         rollout.outcome,
@@ -34,13 +34,13 @@ def summary(rollout: Rollout) -> list[Any]:
 
 
 def summary_job(work: TaskWork) -> Job:
-    """A job for the summaries of the rollouts of a task: it says which task it is, and no more."""
+    """A job for the summaries of a task's rollouts: it only names the task."""
     return Job("", work.task_id, 0, _NO_TASK, {}, environment=work.environment.name)
 
 
-def read_summary(job: Job, found: list[Any]) -> Rollout:
-    """A rollout with the fields that `summary` keeps. It has neither a row nor a response."""
-    outcome, turns, too_long, timings, usage, tool_errors, stop_reason, error, verdict = found
+def read_summary(job: Job, fields: list[Any]) -> Rollout:
+    """A rollout with the fields of `summary`, without a row and a response."""
+    outcome, turns, too_long, timings, usage, tool_errors, stop_reason, error, verdict = fields
     calls = [_CALL] * turns
     if too_long is not None:
         calls[-1] = {"prompt_too_long": too_long}
@@ -54,10 +54,10 @@ def read_summary(job: Job, found: list[Any]) -> Rollout:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float | bool]:
-    found = {}
+    numbers = {}
     for name, value in values.items():
         if value.__class__ not in NOT_NUMERIC:
             number = value if value.__class__ is bool else finite_number(value)
             if number is not None:
-                found[name] = number
-    return found
+                numbers[name] = number
+    return numbers

@@ -1,4 +1,4 @@
-"""One worker process on this machine, seen from the collection: its process and the connection to it."""
+"""One worker process on this machine, as the collection sees it: its process and the connection to it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ludus.collection.engines.connection import WorkerConnection
 from ludus.collection.engines.frames import READ_AHEAD, Frames, frame
 from ludus.runtime.processes import exit_words
 
-#: The program of a worker. It imports Ludus from where this process did. PYTHONPATH is left alone: the programs that an
-#: environment starts would inherit it.
+#: The program of a worker. It imports Ludus from the same place as this process. PYTHONPATH is not used, because the
+#: environment's own child processes would inherit it.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from ludus.collection.engines.worker import main; main()"
 
 #: The longest line that the watchdog of a worker writes.
@@ -24,7 +24,7 @@ _LONGEST_REPORT = 1 << 20
 
 
 def worker_command(connection: socket.socket) -> list[str]:
-    """The command of a worker that inherits a connection. It imports from where this process does."""
+    """The command of a worker that inherits a connection."""
     return [sys.executable, "-P", "-c", _PROGRAM, str(connection.fileno()), *sys.path]
 
 

@@ -135,10 +135,10 @@ class _Steps:
                 step["reasoning_content"] = thought
             if refusal := message.get("refusal"):
                 step["extra"] = {"refusal": refusal}
-            if made := message.get("tool_calls"):
-                step["tool_calls"] = [_tool_call(each) for each in made]
-                for each in made:
-                    self._calls[each["id"]] = step
+            if calls := message.get("tool_calls"):
+                step["tool_calls"] = [_tool_call(call) for call in calls]
+                for call in calls:
+                    self._calls[call["id"]] = step
         if "prefix" in call:
             step["metrics"] = self._metrics(call)
         if copied:
@@ -186,16 +186,16 @@ def _tool_call(call: dict[str, Any]) -> dict[str, Any]:
     name, text = function["name"], function["arguments"]
     try:
         return {"tool_call_id": call["id"], "function_name": name, "arguments": argument_object(text)}
-    except LeftOut:  # ATIF wants an object: the text that the model wrote is kept beside it
-        kept = {"arguments_text": text}
-        return {"tool_call_id": call["id"], "function_name": name, "arguments": {}, "extra": kept}
+    except LeftOut:  # ATIF wants an object: the model's text goes beside it
+        extra = {"arguments_text": text}
+        return {"tool_call_id": call["id"], "function_name": name, "arguments": {}, "extra": extra}
 
 
 def _final_metrics(sample: Sample, steps: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"total_steps": steps, "extra": {"reward": sample.reward}}
+    metrics: dict[str, Any] = {"total_steps": steps, "extra": {"reward": sample.reward}}
     usage = sample.row.get("usage")
     if usage and isinstance(usage, dict):
         for name, key in (("total_prompt_tokens", "input_tokens"), ("total_completion_tokens", "output_tokens")):
             if isinstance(count := usage.get(key), int):
-                found[name] = count
-    return found
+                metrics[name] = count
+    return metrics

@@ -1,7 +1,7 @@
 """A rollout as chat messages for training: the prompt, the completion and the tools.
 
-Whatever chat cannot hold is counted in `Losses`. A rollout that has no honest form as chat messages raises `LeftOut`
-with the reason, and is counted instead of written.
+`Losses` counts what chat cannot hold. A rollout that chat messages would misrepresent raises `LeftOut` with the reason,
+and is counted instead of written.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Losses:
         self.counts: Counter[str] = Counter()
 
     def add(self, lost: list[str], place: str) -> None:
-        """Count what a converter listed. Converters call what they are given `input`; `place` is its name here."""
+        """Count a converter's losses. Converters call their argument `input`; `place` is its name here."""
         for entry in lost:
             self.lose(_lost_from(entry, place))
 
@@ -85,7 +85,7 @@ class Conversation(NamedTuple):
 
 
 class OfferedTools:
-    """The tools of rollouts in the nested form. Most rollouts share theirs, so those of the last one are kept."""
+    """The tools of rollouts in the nested form. Most rollouts share them, so the last ones are cached."""
 
     def __init__(self, target: str) -> None:
         self._target, self._offered = target, b""
@@ -96,9 +96,9 @@ class OfferedTools:
         """The tools of one rollout. They are shared with other rollouts: do not change them."""
         written = encode(offered)  # compared as bytes: in Python, 1 equals true
         if written != self._offered:
-            found: list[str] = []
-            self._tools = tools_to_chat(offered, Conversion("bad_request", self._target, found))
-            self._offered, self._lost = written, found
+            tools: list[str] = []
+            self._tools = tools_to_chat(offered, Conversion("bad_request", self._target, tools))
+            self._offered, self._lost = written, tools
         lost += self._lost
         return self._tools
 
@@ -121,12 +121,12 @@ class Conversations:
         lost_prompt: list[str] = []
         lost_output: list[str] = []
         lost_request: list[str] = []
-        response, instructions, given = sample.response, sample.instructions, sample.prompt
+        response, instructions, items = sample.response, sample.instructions, sample.prompt
         offered = response.get("tools")
-        if given is None:
+        if items is None:
             raise LeftOut("has no prompt")
         try:
-            prompt = self._messages(given, lost_prompt)
+            prompt = self._messages(items, lost_prompt)
             completion = self._messages(response.get("output") or [], lost_output)
             tools = self._tools.of(offered, lost_request) if offered else []
             if instructions is not None and has_content(instructions):
@@ -164,33 +164,33 @@ class Conversations:
 
 
 def argument_object(arguments: str) -> dict[str, Any]:
-    """The arguments of a call as an object. Text that is no JSON object, as a model may write, has no such form."""
+    """The arguments of a call as an object. A model may write text that is no JSON object: `LeftOut`."""
     if arguments == "{}":
         return {}
     try:  # orjson is several times as fast, but rounds long integers and refuses lone surrogates
-        found = orjson.loads(arguments or "{}")
+        value = orjson.loads(arguments or "{}")
         exact = len(arguments) < _LONG_INTEGER or not may_have_long_integer(arguments.encode())
     except ValueError:
         exact = False
     if not exact:
         try:
-            found = _EXACT.decode(arguments)
+            value = _EXACT.decode(arguments)
         except (ValueError, RecursionError) as error:
             raise LeftOut("arguments of a call are not a JSON object") from error
-    if found.__class__ is not dict:
+    if value.__class__ is not dict:
         raise LeftOut("arguments of a call are not a JSON object")
-    return found
+    return value
 
 
 def ends_with_answer(conversation: Conversation) -> Conversation:
-    """The conversation, if its last message is the assistant's, as some formats demand."""
+    """The conversation, if its last message is the assistant's: some formats demand that."""
     if conversation.completion[-1]["role"] != "assistant":
         raise LeftOut("does not end with an assistant message")
     return conversation
 
 
 def plain_text(content: Any) -> str | None:
-    """Content as one text: a string, or parts of which all are text. None if there is anything else in it."""
+    """Content as one text: a string, or parts that are all text. None for anything else."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = [part.get("text") if part.get("type") == "text" else None for part in content]

@@ -1,4 +1,4 @@
-"""What a format of training sets is: the rollouts that one of its units takes, and the rows that it makes of them."""
+"""A format of training sets: the rollouts of a unit, and the rows that it becomes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ludus.runtime.encoding import encode
 
 Shape = Literal["messages", "completion"]
 ExportRow = dict[str, Any]
-#: What a format makes rows of: one rollout, or a pair with the better one first.
+#: The rollouts of a unit: one, or a pair with the better one first.
 Unit = tuple[Sample, ...]
 
 #: Rows as a writer takes them; a view of memory if a helper process made them.
 Packed = bytes | memoryview
 
-#: Fields of a rollout's record that formats of conversations have no place for.
+#: Fields of a rollout's record that conversations cannot hold.
 RECORD_FIELDS = ("the task's verifier fields", "verdict values", "timings", "usage", "seed")
 TOKEN_RECORDS = ("token ids and logprobs",)
 
@@ -34,7 +34,7 @@ _KNOWN: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """How rows are written, where a format leaves a choice."""
+    """Options of formats."""
 
     reasoning: ReasoningChoice = "keep"
     tokens: bool = False
@@ -44,9 +44,9 @@ class Choices:
 class Format(ABC):
     """One format. `rows` raises `LeftOut` for rollouts that it cannot hold.
 
-    `takes` says what a unit is: a rollout, a pair, or the member of a group, whose rows get a `group_size` and an
-    `advantage` when the group is known. A format whose target refuses unknown fields sets `origins_beside`: the
-    receipts then go to a second file, a line for each row. `never` lists what no row of the format carries.
+    `takes` says what a unit is: a rollout, a pair, or the member of a group. Members' rows get a `group_size` and an
+    `advantage` when the group is known. If the format's target refuses unknown fields, `origins_beside` sends the
+    receipts to a second file, a line for each row. `never` lists what the format cannot hold.
     """
 
     name: ClassVar[str]
@@ -55,7 +55,7 @@ class Format(ABC):
     file: ClassVar[Literal["jsonl", "csv", "parquet", "folder"]] = "jsonl"
     origins_beside: ClassVar[bool] = False
     header: ClassVar[bytes] = b""  # the first line of the file
-    #: How many rows are packed at once where they come one by one. Columns are not worth making for one row.
+    #: How many single rows are packed at once: columns of one row would cost too much.
     at_once: ClassVar[int] = 1
     never: tuple[str, ...] = RECORD_FIELDS + TOKEN_RECORDS
     #: The choices that change something, by the name of their field in `Choices`.
@@ -69,14 +69,14 @@ class Format(ABC):
         self.conversations = self._conversations()
 
     @classmethod
-    def checked_choices(cls, **given: Any) -> Choices:
-        """The choices of a user. One that is unknown, or that would change nothing in this format, is an error."""
-        for name, value in given.items():
+    def checked_choices(cls, **values: Any) -> Choices:
+        """The choices of a user. A choice that is unknown, or has no effect in this format, is an error."""
+        for name, value in values.items():
             if value not in (known := _KNOWN[name]):
                 raise UserError(f"--{name} {value!r:.40} is unknown", f"Choose one of {', '.join(map(str, known))}")
             if value != known[0] and name not in cls.offers:
                 raise UserError(f"--{name} changes nothing in the format {cls.name}", f"Leave out --{name}")
-        return Choices(**given)
+        return Choices(**values)
 
     @abstractmethod
     def rows(self, unit: Unit) -> Iterator[ExportRow]:

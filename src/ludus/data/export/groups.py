@@ -32,14 +32,14 @@ class Grpo(Format):
                 "ludus": sample.origin(),
             }
             return
-        found = token_rows(sample)
-        for index, sequence in enumerate(found):
+        sequences = token_rows(sample)
+        for index, sequence in enumerate(sequences):
             yield {
                 "input_ids": sequence.ids,
                 "completion_mask": sequence.mask,
                 "logprobs": sequence.logprobs,
                 "sequence": index,
-                "sequences": len(found),
+                "sequences": len(sequences),
                 "group": group,
                 "reward": sample.reward,
                 "turn_rewards": sample.turn_rewards,

@@ -2,9 +2,9 @@
 
 - A tie gives no pair: the best reward must be greater than the worst.
 - `margin` is the least difference of the two rewards.
-- `length_ratio` is the most that the longer of the two may be, as a multiple of the shorter. Rewards often grow with
-  length; without a limit a model may learn length instead. If several rollouts share the best or the worst reward, the
-  two that are closest in length are taken. Without `length_ratio`, the first ones by repeat are taken.
+- `length_ratio` bounds the longer length as a multiple of the shorter. Rewards often grow with length; without a limit
+  a model may learn length instead. If several rollouts share the best or the worst reward, the two closest in length
+  are taken. Without `length_ratio`, the first by repeat are taken.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ class PairRule:
 
 
 def _closest(best: list[IndexedRollout], worst: list[IndexedRollout]) -> Pair:
-    """The pair with the least ratio of lengths, in time n log n: both lists are walked in order of length."""
+    """The pair with the least ratio of lengths, in O(n log n): both lists are walked in order of length."""
     ordered_best = sorted(best, key=lambda member: member.length)
     ordered_worst = sorted(worst, key=lambda member: member.length)
-    found = Pair(ordered_best[0], ordered_worst[0])
+    closest = Pair(ordered_best[0], ordered_worst[0])
     i = j = 0
     while i < len(ordered_best) and j < len(ordered_worst):
         pair = Pair(ordered_best[i], ordered_worst[j])
-        if _ratio(pair) < _ratio(found):
-            found = pair
+        if _ratio(pair) < _ratio(closest):
+            closest = pair
         if pair.chosen.length < pair.rejected.length:
             i += 1
         else:
             j += 1
-    return found
+    return closest
 
 
 def _ratio(pair: Pair) -> float:

@@ -1,7 +1,7 @@
-"""Bytes that are sorted into many parts, in one temporary file.
+"""Records in many partitions, in one temporary file.
 
-Each part has a small buffer in memory. A buffer that is full becomes a block of the file, so a thousand parts need one
-open file and a few megabytes.
+Each part has a small buffer in memory. A full buffer becomes a block of the file, so a thousand parts need one open
+file and a few megabytes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Partitions:
         with explains_full_disk():
             self._file.flush()
             handle = self._file.fileno()
-            found = [os.pread(handle, blocks[at + 1], blocks[at]) for at in range(0, len(blocks), 2)]
-        return b"".join((*found, self._buffers[part]))
+            pieces = [os.pread(handle, blocks[at + 1], blocks[at]) for at in range(0, len(blocks), 2)]
+        return b"".join((*pieces, self._buffers[part]))
 
     def take(self, part: int) -> bytes:
-        """All records of a part, which is empty afterwards."""
-        found = self.read(part)
+        """Remove and return all records of a part."""
+        records = self.read(part)
         self._buffers[part], self._blocks[part] = bytearray(), array("Q")
-        return found
+        return records

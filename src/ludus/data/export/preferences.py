@@ -91,7 +91,8 @@ class NemoPreference(_Preference):
         yield {
             "context": chosen.prompt,
             "completions": [
-                {"rank": rank, "completion": each.completion} for rank, each in enumerate((chosen, rejected))
+                {"rank": rank, "completion": conversation.completion}
+                for rank, conversation in enumerate((chosen, rejected))
             ],
             "ludus": _origins(unit),
         }

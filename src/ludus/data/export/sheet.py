@@ -29,8 +29,8 @@ COLUMNS = (
     "prompt",
     "answer",
 )
-#: A spreadsheet runs a cell that begins with one of these signs as a formula. Some skip what nobody sees before the
-#: sign (spaces, control characters, marks without width), and read the wide and small forms of the signs too.
+#: A spreadsheet runs a cell that begins with one of these signs as a formula. Some skip invisible characters before the
+#: sign (spaces, control characters, zero-width marks), and accept its full-width and small forms.
 _UNSEEN = (
     r"\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
@@ -68,7 +68,7 @@ class Sheet(Format):
             self._cut("prompt", _last_text(sample.prompt or [])),
             self._cut("answer", _last_answer(output)),
         ]
-        if _FORMULA_START.search("".join([text[:1] for text in texts])):  # seldom: one look spares one at each text
+        if _FORMULA_START.search("".join([text[:1] for text in texts])):  # rare: one search for all texts
             texts = [*map(_no_formula, texts)]
         rollout_id, task_id, environment, mask, stop_reason, receipt, policy_versions, prompt, answer = texts
         yield {  # in the order of COLUMNS
@@ -93,7 +93,7 @@ class Sheet(Format):
         }
 
     def line(self, row: ExportRow) -> bytes:
-        """A line, quoted as Python's `csv` does, at a tenth of its time. Only the last two cells often need quotes."""
+        """A line, quoted as Python's `csv` does but faster (benchmarks/export_file.py)."""
         cells = [value if value.__class__ is str else "" if value is None else str(value) for value in row.values()]
         start = ",".join(cells[:-2])
         if start.count(",") > len(cells) - 3 or '"' in start or "\n" in start or "\r" in start:

@@ -31,13 +31,13 @@ class Table(Format):
         self._written: list[Any] = []
 
     def written_tools(self, tools: list[dict[str, Any]], write: Callable[[dict[str, Any]], Any]) -> list[Any]:
-        """The tools as the table has them. Most rollouts share theirs, so those of the last one are kept."""
+        """The tools in the table's form. Most rollouts share them, so the last ones are cached."""
         if tools is not self._offered:
             self._offered, self._written = tools, [write(tool) for tool in tools]
         return self._written
 
     def packed(self, rows: Iterable[ExportRow]) -> Packed:
-        """Columns, as Arrow sends them from one process to another."""
+        """Columns in Arrow's IPC format."""
         import pyarrow as pa
 
         try:
@@ -85,7 +85,7 @@ class Verl(Table):
         }
 
     def schema(self) -> Any:
-        """The columns. Arguments and parameters are JSON text: Arrow would fill in the keys of other tools as null."""
+        """The columns. Arguments and parameters are JSON text: Arrow would add the keys of other tools as nulls."""
         import pyarrow as pa
 
         text = pa.string()
@@ -130,20 +130,20 @@ class HuggingFace(Table):
         """One row."""
         (sample,) = unit
         conversation = self.conversations.of(sample)
-        row, made = sample.row, sample.origin()
+        row, columns = sample.row, sample.origin()
         named = row.get("verdict_fields")
         named = named if named.__class__ is list else ()
         verdict = {name: row[name] for name in named if name.__class__ is str and name in row}
         if isinstance(components := row.get("reward_components"), dict):
             verdict["reward_components"] = components
-        made["repeat"] = sample.repeat
-        made["messages"] = [*map(_readable, conversation.messages)]
-        made["tools"] = self.written_tools(conversation.tools, _json)
-        made["turn_rewards"] = sample.turn_rewards
-        made["task"] = _readable(sample.task)
-        made["verdict"] = _readable(verdict)
-        made["usage"] = _json(row.get("usage") or {})
-        yield made
+        columns["repeat"] = sample.repeat
+        columns["messages"] = [*map(_readable, conversation.messages)]
+        columns["tools"] = self.written_tools(conversation.tools, _json)
+        columns["turn_rewards"] = sample.turn_rewards
+        columns["task"] = _readable(sample.task)
+        columns["verdict"] = _readable(verdict)
+        columns["usage"] = _json(row.get("usage") or {})
+        yield columns
 
     def schema(self) -> Any:
         """The columns. `datasets` gives columns of Arrow's JSON type back as objects."""
@@ -159,7 +159,7 @@ class HuggingFace(Table):
 
 
 def _ground_truth(task: Row) -> str:
-    """The right answer as a text, where a field of the task holds it; else what the verifier gets, as JSON."""
+    """The right answer as a text if a field of the task holds it, else the verifier's fields as JSON."""
     for name in GOLD_FIELDS:
         if (gold := task.get(name)) is not None:
             break
@@ -169,7 +169,7 @@ def _ground_truth(task: Row) -> str:
 
 
 def _with_texts(messages: ChatMessages, losses: Losses) -> ChatMessages:
-    """The messages with a text as their content, which is put into them: a column of Arrow has one type."""
+    """The messages with text as their content, changed in place: an Arrow column has one type."""
     for message in messages:
         content = message["content"]
         is_text = content.__class__ is str

@@ -13,14 +13,14 @@ def token_rows(sample: Sample) -> list[Sequence]:
     from ludus.rollout import Rollout  # takes long to import, and few exports need tokens
 
     try:
-        found = list(Rollout.from_row(sample.row).sequences())
+        sequences = list(Rollout.from_row(sample.row).sequences())
     except UserError as error:
         raise LeftOut("no token ids: collect with --tokens") from error
     except (AttributeError, KeyError, TypeError, ValueError, Failure) as error:
         raise LeftOut("its token ids cannot be read") from error
-    if not all(_is_whole(sequence) for sequence in found):
+    if not all(_is_whole(sequence) for sequence in sequences):
         raise LeftOut("its token ids cannot be read")
-    return found
+    return sequences
 
 
 def _is_whole(sequence: Sequence) -> bool:

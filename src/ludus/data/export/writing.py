@@ -1,4 +1,4 @@
-"""Writing a training set: to a draft beside the output that is renamed when it is complete, or to stdout."""
+"""Writing a training set: to a draft that is renamed when it is complete, or to stdout."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ STDOUT = "-"
 DATA_FILE = "train-00000-of-00001.parquet"
 
 _BUFFER = 1 << 20
-#: Rows of a table are held until this many, or this many bytes of them, have come together.
+#: A row group has this many rows, or this many bytes.
 _MOST_ROWS = 4000
 _MOST_BYTES = 6 << 20
 
 
 class Writer(ABC):
-    """Writes what `Format.packed` makes of rows."""
+    """Writes packed rows (`Format.packed`)."""
 
     @abstractmethod
     def write(self, packed: Packed, rows: int) -> None:
         """Add so many rows."""
 
     def finish(self) -> None:  # noqa: B027  (most writers hold nothing back)
-        """Write what is held back."""
+        """Write buffered rows."""
 
     def abandon(self) -> None:  # noqa: B027
         """Let go of the file after an error."""
@@ -56,14 +56,14 @@ class LineFile(Writer):
 
 
 class ParquetFile(Writer):
-    """A Parquet file in row groups of a few megabytes. A second thread compresses one while the next comes together."""
+    """A Parquet file in row groups of a few megabytes. A second thread compresses a group while the next one fills."""
 
     def __init__(self, file: IO[bytes], schema: Any) -> None:
         from pyarrow import parquet
 
         self._schema, self._stored = schema, stored_schema(schema)
-        # Rollouts are not sorted, so the least and the greatest value of a row group would help no reader. Most texts
-        # are long and differ, so a dictionary of them would be in the way of zstd, which finds those that repeat.
+        # Rollouts are not sorted, so statistics of row groups would help no reader. Most texts are long and distinct:
+        # dictionary encoding would only hinder zstd.
         self._parquet = parquet.ParquetWriter(
             file, schema, compression="zstd", write_statistics=False, use_dictionary=False
         )
@@ -96,7 +96,7 @@ class ParquetFile(Writer):
             self._parquet.close()
 
     def _wait(self) -> None:
-        """Until the last row group is written. Raises what went wrong."""
+        """Wait until the last row group is written. Raises its error."""
         if self._written is not None:
             self._written.result()
 
@@ -167,7 +167,7 @@ class Outputs:
         return self._open(path)
 
     def complete(self) -> None:
-        """Bring everything to the disk under its name."""
+        """Sync all files and rename them."""
         if self.to_stdout:
             sys.stdout.buffer.flush()
         for file in self._files:
@@ -175,7 +175,7 @@ class Outputs:
             os.fsync(file.fileno())
             file.close()
         for path, draft in self._drafts:
-            if path.is_dir():  # `_draft` made sure that an export made it
+            if path.is_dir():  # `_draft` checked that an export wrote it
                 shutil.rmtree(path)
             draft.replace(path)
 
@@ -210,21 +210,21 @@ class Outputs:
 
 
 def _is_dataset(folder: Path) -> bool:
-    """Whether a folder holds what an export to a folder leaves, and nothing else."""
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
-    return not folder.is_symlink() and found <= {"README.md", "data", f"data/{DATA_FILE}"}
+    """Whether a folder holds the files of an export, and nothing else."""
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    return not folder.is_symlink() and files <= {"README.md", "data", f"data/{DATA_FILE}"}
 
 
 @contextmanager
 def outputs(target: str | Path, *, overwrite: bool) -> Iterator[Outputs]:
-    """The files of an export: complete if the block ends well, and gone if it does not."""
-    found = Outputs(target, overwrite=overwrite)
+    """The files of an export: complete if the block succeeds, removed if it fails."""
+    files = Outputs(target, overwrite=overwrite)
     try:
-        yield found
-        found.complete()
+        yield files
+        files.complete()
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
         raise UserError(f"cannot write {target}: {error.strerror}", "Make room or choose another --output") from error
     finally:
-        found.discard()
+        files.discard()

@@ -28,17 +28,19 @@ class FeedAdapter:
         return asyncio.run(self._deliver(script))
 
     async def _deliver(self, script: ConformanceScript) -> list[Delivered]:
-        found = []
+        delivered = []
         async with GroupFeed(
             script.environment(), model=script.model(), input=script.rows, policy=script.policy
         ) as feed:
             async for group in feed:
                 for member, advantage in zip(group.members, group.advantages(), strict=True):
-                    for each in member.sequences if member.trains else ():
-                        found.append(
-                            Delivered(group.number, each.ids, each.mask, each.logprobs, advantage, member.reward)
+                    for sequence in member.sequences if member.trains else ():
+                        delivered.append(
+                            Delivered(
+                                group.number, sequence.ids, sequence.mask, sequence.logprobs, advantage, member.reward
+                            )
                         )
-        return found
+        return delivered
 
 
 class TrlAdapter:
@@ -122,12 +124,18 @@ class TrlAsyncAdapter:
             worker.join()
         finally:
             worker.stop()
-        found = []
+        delivered = []
         while not worker.rollout_buffer.empty():
-            each = worker.rollout_buffer.get()
-            ids, mask, logprobs = each.input_ids.tolist(), each.completion_mask.tolist(), each.old_log_probs.tolist()
-            found.append(Delivered(each.group_id, ids, mask, logprobs, each.advantage, each.metrics["reward"]))
-        return found
+            sample = worker.rollout_buffer.get()
+            ids, mask, logprobs = (
+                sample.input_ids.tolist(),
+                sample.completion_mask.tolist(),
+                sample.old_log_probs.tolist(),
+            )
+            delivered.append(
+                Delivered(sample.group_id, ids, mask, logprobs, sample.advantage, sample.metrics["reward"])
+            )
+        return delivered
 
 
 ADAPTERS: dict[str, type[TrainerAdapter]] = {

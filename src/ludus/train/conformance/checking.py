@@ -53,11 +53,11 @@ class ConformanceReport:
 
 def check(adapter: TrainerAdapter) -> ConformanceReport:
     """Play the script through an adapter and check every token, mask, logprob, reward and group."""
-    made = script()
-    samples = [sample for sample in adapter.deliver(made) if any(sample.mask)]
-    report = ConformanceReport(adapter.name, {name: [] for name in made.tasks})
-    owners = _owners(made)
-    by_task: dict[str, list[Delivered]] = {name: [] for name in made.tasks}
+    scripted = script()
+    samples = [sample for sample in adapter.deliver(scripted) if any(sample.mask)]
+    report = ConformanceReport(adapter.name, {name: [] for name in scripted.tasks})
+    owners = _owners(scripted)
+    by_task: dict[str, list[Delivered]] = {name: [] for name in scripted.tasks}
     groups: dict[Hashable, set[str]] = {}
     for sample in samples:
         tasks = {owners[id] for id, mask in zip(sample.ids, sample.mask, strict=True) if mask and id in owners}
@@ -69,7 +69,7 @@ def check(adapter: TrainerAdapter) -> ConformanceReport:
         (task,) = tasks
         by_task[task].append(sample)
         groups.setdefault(sample.group, set()).add(task)
-    for name, rollouts in made.tasks.items():
+    for name, rollouts in scripted.tasks.items():
         trained = [rollout for rollout in rollouts if _trains(rollout, adapter.several_sequences)]
         report.problems[name] += _task_problems(trained, by_task[name])
         if len({sample.group for sample in by_task[name]}) > 1:
@@ -84,10 +84,14 @@ def _trains(rollout: ScriptedRollout, several: bool) -> bool:
     return rollout.end == "completed" and (several or len(rollout.sequences()) == 1)
 
 
-def _owners(made: ConformanceScript) -> dict[int, str]:
+def _owners(scripted: ConformanceScript) -> dict[int, str]:
     """The task of each generated id."""
     return {
-        id: name for name, all in made.tasks.items() for each in all for call in each.calls for id in call.generated
+        id: name
+        for name, rollouts in scripted.tasks.items()
+        for rollout in rollouts
+        for call in rollout.calls
+        for id in call.generated
     }
 
 
@@ -97,7 +101,7 @@ def _task_problems(trained: list[ScriptedRollout], samples: list[Delivered]) -> 
     matched: list[tuple[ScriptedRollout, Delivered]] = []
     for rollout in trained:
         for ids, mask, logprobs in rollout.sequences():
-            sample = next((each for each in left if list(each.ids) == ids), None)
+            sample = next((candidate for candidate in left if list(candidate.ids) == ids), None)
             if sample is None:
                 problems.append(f"the sequence {ids} is missing")
                 continue
@@ -106,9 +110,9 @@ def _task_problems(trained: list[ScriptedRollout], samples: list[Delivered]) -> 
             if list(sample.mask) != mask:
                 problems.append(f"the loss mask of {ids} is {list(sample.mask)}, not {mask}")
             wrong = [
-                given
-                for given, wanted, counts in zip(sample.logprobs, logprobs, mask, strict=True)
-                if counts and not math.isclose(given, wanted, abs_tol=_TOLERANCE)
+                logprob
+                for logprob, wanted, counts in zip(sample.logprobs, logprobs, mask, strict=True)
+                if counts and not math.isclose(logprob, wanted, abs_tol=_TOLERANCE)
             ]
             if wrong:
                 problems.append(f"{len(wrong)} logprobs of {ids} are wrong, the first is {wrong[0]}")

@@ -52,16 +52,16 @@ class ScriptedRollout:
 
     def sequences(self) -> list[tuple[list[int], list[int], list[float]]]:
         """The sequences with masks and logprobs that the trainer must get."""
-        found: list[tuple[list[int], list[int], list[float]]] = []
+        sequences: list[tuple[list[int], list[int], list[float]]] = []
         for call in self.calls:
-            if not found or call.prompt[: len(found[-1][0])] != found[-1][0]:
-                found.append(([], [], []))
-            ids, mask, logprobs = found[-1]
+            if not sequences or call.prompt[: len(sequences[-1][0])] != sequences[-1][0]:
+                sequences.append(([], [], []))
+            ids, mask, logprobs = sequences[-1]
             context = call.prompt[len(ids) :]
             ids += [*context, *call.generated]
             mask += [*[0] * len(context), *[1] * len(call.generated)]
             logprobs += [*[0.0] * len(context), *call.logprobs]
-        return found
+        return sequences
 
 
 @dataclass
@@ -112,7 +112,7 @@ class ConformanceScript:
             async def verify(self, task: ludus.Task, response: Response) -> Verdict:
                 rollouts = script.tasks[str(task.responses_create_params["input"])]
                 reward = float(response.output_text)
-                ends = next(each.end for each in rollouts if each.reward == reward)
+                ends = next(rollout.end for rollout in rollouts if rollout.reward == reward)
                 if ends == "failed":
                     raise RuntimeError("the scripted verifier fails here")
                 return Verdict(reward, mask="scripted" if ends == "masked" else None)
@@ -144,10 +144,10 @@ def script() -> ConformanceScript:
         start = [*prompt, 40] if broken else [*prompt, *first.generated]
         return [first, ScriptedCall([*start, 41, 42, 43], new(3), versions[1])]
 
-    made = ConformanceScript()
+    scripted = ConformanceScript()
 
     def add(name: str, rollouts: list[ScriptedRollout]) -> None:
-        made.tasks[name] = rollouts
+        scripted.tasks[name] = rollouts
 
     rewards = (0.0, 1.0, 0.25, 0.5)
     add("plain", [ScriptedRollout(single([1, 2], n + 1), reward) for n, reward in enumerate(rewards)])
@@ -162,7 +162,7 @@ def script() -> ConformanceScript:
         ("masked", 8, ("completed", "completed", "masked", "completed")),
         ("straggler", 9, ("completed", "completed", "completed", "late")),
     ):
-        given = (0.0, 1.0, 100.0, 50.0) if name == "masked" else rewards
-        add(name, [ScriptedRollout(single([prompt], 2), r, end) for r, end in zip(given, ends, strict=True)])
+        earned = (0.0, 1.0, 100.0, 50.0) if name == "masked" else rewards
+        add(name, [ScriptedRollout(single([prompt], 2), r, end) for r, end in zip(earned, ends, strict=True)])
     assert next(ids) < VOCABULARY
-    return made
+    return scripted
