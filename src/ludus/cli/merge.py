@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ludus.cli.signals import interrupt_on_sigterm
+from ludus.cli.signals import INTERRUPTED, interrupt_on_sigterm
 
 if TYPE_CHECKING:
     from ludus.cli.progress import Display
     from ludus.collection.merging import Merged
-
-INTERRUPTED = 130
 
 
 def merge(
@@ -51,9 +49,7 @@ def merge(
 
 
 def _show(merged: Merged, display: Display) -> None:
-    from rich.table import Table
-
-    from ludus.cli.screen import stdout_console, text
+    from ludus.cli.screen import facts_table, stdout_console
 
     if merged.missing_shards:
         named = ", ".join(merged.missing_shards[:10]) + (", ..." if len(merged.missing_shards) > 10 else "")
@@ -61,15 +57,9 @@ def _show(merged: Merged, display: Display) -> None:
         display.say(f"warning: {count:,} {'shard is' if count == 1 else 'shards are'} missing: {named}")
     if merged.missing_rollouts:
         display.say(f"warning: the shards lack {merged.missing_rollouts:,} of their rollouts")
-    table = Table(title=f"{merged.shards:,} shards", show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, count in merged.counts.items():
-        table.add_row(text(name), f"{count:,}")
-    for name, count in (("duplicated lines left out", merged.duplicates), ("torn lines left out", merged.torn)):
-        if count:
-            table.add_row(name, f"{count:,}")
+    facts: list[tuple[str, object]] = list(merged.counts.items())
+    left_out = (("duplicated lines left out", merged.duplicates), ("torn lines left out", merged.torn))
+    facts += [(name, count) for name, count in left_out if count]
     if merged.mean_reward is not None:
-        table.add_row("mean reward", f"{merged.mean_reward:.3f}")
-    table.add_row("folder", text(merged.output))
-    stdout_console().print(table)
+        facts.append(("mean reward", f"{merged.mean_reward:.3f}"))
+    stdout_console().print(facts_table(f"{merged.shards:,} shards", [*facts, ("folder", merged.output)]))

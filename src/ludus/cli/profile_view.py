@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ludus.cli.screen import emit, one_line, text
+from ludus.cli.screen import emit, facts_table, one_line, text
 from ludus.collection.table import pass_mark, span, tool_errors
 from ludus.compare.comparison import say
 
@@ -20,7 +19,7 @@ MAX_SHOWN = 10
 def show_profile(console: Console, summary: dict[str, Any]) -> None:
     """Print the profile of runs."""
     overall = summary["overall"]
-    console.print(_facts(", ".join(summary["runs"]), _overall_facts(overall)))
+    console.print(facts_table(", ".join(summary["runs"]), _overall_facts(overall)))
     if len(summary["environments"]) > 1:
         console.print(_environments(summary["environments"]))
     for table in (_stages(overall), _tools(overall), _components(overall), _lengths(overall), _tasks(summary)):
@@ -73,7 +72,7 @@ def show_load(console: Console, report: dict[str, Any]) -> None:
         rows.append(("memory per session", f"{_bytes(memory['bytes_per_session'])}{rough}"))
     if loop["lag"].get("count"):
         rows.append(("event loop lag", f"p95 {span(loop['lag']['p95'])}, longest {span(loop['lag']['max'])}"))
-    console.print(_facts(f"{report['environment']} under load", rows))
+    console.print(facts_table(f"{report['environment']} under load", rows))
     for title, times in (("stages", report["stages"]), ("tools", report["tools"])):
         if times:
             table = _table(title, title[:-1], "calls", "p50", "p99", "longest", "errors")
@@ -187,15 +186,6 @@ def _tasks(summary: dict[str, Any]) -> Table | None:
         counts = f"{task['passed']:,} of {task['completed']:,}"
         cells = (rate, counts, _number(task["variance"]), f"{task['failed']:,}", f"{task['masked']:,}")
         table.add_row(text(one_line(task["task_id"])), *cells)
-    return table
-
-
-def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:
-    table = Table(title=text(title), title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(text(name), text(value))
     return table
 
 

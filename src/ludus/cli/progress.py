@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -35,6 +35,7 @@ class Display:
         self._live: Live | None = None
         self._began = self._printed_at = time.perf_counter()
         self._next = self._began + 1.0
+        self._warn_after = STALL
         self._warned: set[BlockingCall] = set()
 
     def say(self, line: str) -> None:
@@ -53,11 +54,32 @@ class Display:
         if not self.console.is_terminal:
             self.say(line)
             return False
+        self._update(text(line))
+        return True
+
+    def refresh(self, bar: Callable[[], RenderableType], line: Callable[[], str]) -> None:
+        """Show a bar on a terminal, a plain line every few seconds elsewhere."""
+        if self._quiet:
+            return
+        if self.console.is_terminal:
+            self._update(bar())
+        elif time.perf_counter() - self._printed_at >= PLAIN_EVERY:
+            self._printed_at = time.perf_counter()
+            self.say(line())
+
+    def warn_of_stall(self, idle: float, warning: Callable[[float], str]) -> None:
+        """Warn after `STALL` seconds without progress, and again whenever that time has doubled."""
+        if idle < STALL:
+            self._warn_after = STALL
+        elif idle >= self._warn_after:
+            self._warn_after = idle * 2
+            self.say(warning(idle))
+
+    def _update(self, content: RenderableType) -> None:
         if self._live is None:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
             self._live.start()
-        self._live.update(text(line), refresh=True)
-        return True
+        self._live.update(content, refresh=True)
 
     def show_share(self, what: str, share: float | None, facts: str = "") -> None:
         """Show which share of the work is done (0 to 1; None: unknown), from the first second on."""
@@ -78,29 +100,16 @@ class Display:
         return self._watch(collector, asyncio.current_task())
 
     async def _watch(self, collector: Collector, collecting: asyncio.Task[Any] | None) -> None:
-        if self.console.is_terminal and not self._quiet:
-            self._live = Live(console=self.console, auto_refresh=False, transient=True)
-            self._live.start()
-        warn_after, said_stopping = STALL, False
+        said_stopping = False
         while True:
             await asyncio.sleep(REFRESH)
-            now = time.perf_counter()
             stopping = not said_stopping and collecting is not None and collecting.cancelling()
             if stopping and (sessions := slow_to_close(collector)):
                 said_stopping = True
                 self.say(f"stopping: {sessions} sessions are being closed. Ctrl-C again leaves them open")
             self._say_notices(collector)
-            if self._live is not None:
-                self._live.update(_bar(collector, self.console.width), refresh=True)
-            elif not self._quiet and now - self._printed_at >= PLAIN_EVERY:
-                self._printed_at = now
-                self.say(_line(collector))
-            idle = idle_seconds(collector)
-            if idle < STALL:
-                warn_after = STALL
-            elif idle >= warn_after:
-                warn_after = idle * 2
-                self.say(stall(collector, idle))
+            self.refresh(lambda: _bar(collector, self.console.width), lambda: ", ".join(_parts(collector)))
+            self.warn_of_stall(idle_seconds(collector), lambda idle: stall(collector, idle))
 
     def _say_notices(self, collector: Collector) -> None:
         """Print what happened to worker processes."""
@@ -167,10 +176,6 @@ def _parts(collector: Collector) -> list[str]:
         parts.append(f"{tokens:.0f} tokens/s")
     parts.append(f"{clock(left)} left" if left is not None else "- left")
     return parts
-
-
-def _line(collector: Collector) -> str:
-    return ", ".join(_parts(collector))
 
 
 def _bar(collector: Collector, width: int) -> Table:

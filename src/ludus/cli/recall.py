@@ -71,7 +71,7 @@ def _run(recalled: Recall, *, as_json: bool) -> bool:
     try:
         with prints_to_stderr(as_json), contextlib.closing(recalled.rescorings()) as rescorings:
             for rescoring in rescorings:
-                asyncio.run(until_stopped(rescoring, watch(rescoring, display, quiet=as_json)))
+                asyncio.run(until_stopped(rescoring, watch(rescoring, display)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         display.close()
         display.say(

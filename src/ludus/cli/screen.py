@@ -11,7 +11,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import TextIOWrapper
 from typing import Any
 
@@ -41,6 +41,16 @@ def stdout_console() -> Console:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     return Console(highlight=False)
+
+
+def facts_table(title: str, facts: Iterable[tuple[str, object]]) -> Table:
+    """A table of names and values, with separators in whole numbers."""
+    table = Table(title=text(title), show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(text(name), text(f"{value:,}" if isinstance(value, int) else value))
+    return table
 
 
 def print_unbroken(console: Console, table: Table) -> None:

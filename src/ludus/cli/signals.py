@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import signal
 
+#: The exit code after Ctrl-C.
+INTERRUPTED = 130
+
 
 def interrupt_on_sigterm() -> None:
     """Raise KeyboardInterrupt on SIGTERM, for a command without an event loop."""

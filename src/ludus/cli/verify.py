@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ludus.cli.signals import cancel_on_sigterm
+from ludus.cli.signals import INTERRUPTED, cancel_on_sigterm
 
 if TYPE_CHECKING:
     from ludus.rescore.rescoring import Rescoring
-
-INTERRUPTED = 130
 
 
 def verify(
@@ -80,7 +78,7 @@ def _run(rescoring: Rescoring, as_json: bool) -> int:
     display = Display(quiet=as_json)
     try:
         with prints_to_stderr(as_json):
-            asyncio.run(until_stopped(rescoring, watch(rescoring, display, quiet=as_json)))
+            asyncio.run(until_stopped(rescoring, watch(rescoring, display)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         display.close()
         display.say(_stopped_message(rescoring))

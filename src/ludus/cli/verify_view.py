@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ludus.cli.progress import PLAIN_EVERY, REFRESH, STALL, Display
+from ludus.cli.progress import REFRESH, Display
 from ludus.cli.screen import emit, number, one_line, reward_style, text
 from ludus.collection.table import clock, pass_mark
 
@@ -30,26 +28,16 @@ _MEANINGS = {
 }
 
 
-async def watch(rescoring: Rescoring, display: Display, *, quiet: bool = False) -> None:
+async def watch(rescoring: Rescoring, display: Display) -> None:
     """Show progress until cancelled: a live line on a terminal, a plain line every few seconds elsewhere."""
-    live = Live(console=display.console, auto_refresh=False, transient=True)
-    use_live = display.console.is_terminal and not quiet
-    printed_at, warn_after = time.perf_counter(), STALL
-    with live if use_live else nullcontext():
-        while True:
-            await asyncio.sleep(REFRESH)
-            now = time.perf_counter()
-            if use_live:
-                live.update(_bar(rescoring), refresh=True)
-            elif not quiet and now - printed_at >= PLAIN_EVERY:
-                printed_at = now
-                display.say(", ".join(_parts(rescoring)))
-            idle = now - rescoring.last_change
-            if idle < STALL:
-                warn_after = STALL
-            elif idle >= warn_after:
-                warn_after = idle * 2
-                display.say(f"no progress for {idle:.0f} s. For a shorter timeout: --set limits.verify=SECONDS")
+    while True:
+        await asyncio.sleep(REFRESH)
+        display.refresh(lambda: _bar(rescoring), lambda: ", ".join(_parts(rescoring)))
+        display.warn_of_stall(time.perf_counter() - rescoring.last_change, _stall)
+
+
+def _stall(idle: float) -> str:
+    return f"no progress for {idle:.0f} s. For a shorter timeout: --set limits.verify=SECONDS"
 
 
 def _parts(rescoring: Rescoring) -> list[str]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from ludus.cli.data import export_options as options
-from ludus.cli.signals import interrupt_on_sigterm
+from ludus.cli.signals import INTERRUPTED, interrupt_on_sigterm
 
 if TYPE_CHECKING:
     from ludus.data.export.exporting import Exported
-
-INTERRUPTED = 130
 
 
 def export(
@@ -106,27 +104,15 @@ def _run(work: Callable[..., Exported], output: str, *, quiet: bool) -> Exported
 
 def _show(exported: Exported, *, to_stderr: bool) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    from ludus.cli.screen import stdout_console, text
+    from ludus.cli.screen import facts_table, stdout_console
 
-    table = Table(title=f"exported as {exported.format}", show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-
-    def add(name: str, value: Any) -> None:
-        table.add_row(text(name), text(value))
-
-    add("rollouts read", f"{exported.rollouts:,}")
-    add("used", f"{exported.used:,}")
-    for reason, count in exported.left_out.items():
-        add("left out", f"{count:,}  {reason}")
-    add("rows written", f"{exported.rows:,}")
-    for what, count in exported.not_carried.items():
-        add("not carried", f"{count:,}  {what}")
+    facts: list[tuple[str, object]] = [("rollouts read", exported.rollouts), ("used", exported.used)]
+    facts += [("left out", f"{count:,}  {reason}") for reason, count in exported.left_out.items()]
+    facts.append(("rows written", exported.rows))
+    facts += [("not carried", f"{count:,}  {what}") for what, count in exported.not_carried.items()]
     if exported.never_carried:
-        add("no place for", ", ".join(exported.never_carried))
-    for name in exported.outputs:
-        add("written to", name)
+        facts.append(("no place for", ", ".join(exported.never_carried)))
+    facts += [("written to", name) for name in exported.outputs]
     console = Console(stderr=True, highlight=False) if to_stderr else stdout_console()
-    console.print(table)
+    console.print(facts_table(f"exported as {exported.format}", facts))

@@ -36,16 +36,9 @@ def reading(what: str, *, quiet: bool) -> Iterator[Tick]:
 
 def print_values(title: str, values: dict[str, object]) -> None:
     """Print a table of names and values on stdout."""
-    from rich.table import Table
+    from ludus.cli.screen import facts_table, stdout_console
 
-    from ludus.cli.screen import stdout_console, text
-
-    table = Table(title=text(title), show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in values.items():
-        table.add_row(text(name), text(f"{value:,}" if isinstance(value, int) else value))
-    stdout_console().print(table)
+    stdout_console().print(facts_table(title, values.items()))
 
 
 def print_columns(title: str, columns: list[str], lines: list[list[str]]) -> None:
