@@ -40,11 +40,7 @@ class _Splitter:
         self._buffer += chunk
         start = 0
         while (end := self._next_end()) is not None:
-            if self._depth == -1:  # everything after the array is blank, or refused by `finish`
-                yield from self._element(start, end, last=True)
-                start = end + 1
-                break
-            yield from self._element(start, end, last=False)
+            yield from self._element(start, end, last=self._depth == -1)
             start = end + 1
         del self._buffer[:start]
         self._at -= start

@@ -5,6 +5,7 @@ Memory does not grow with the rows, except for rollouts: about 200 bytes for eac
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -103,10 +104,7 @@ class _Rollouts:
 
 
 def _difficulty(mean: float) -> str:
-    limits = (0.0, 0.25, 0.5, 0.75)
-    if mean >= 1:
-        return _DIFFICULTIES[5]
-    return next((name for limit, name in zip(limits, _DIFFICULTIES, strict=False) if mean <= limit), _DIFFICULTIES[4])
+    return _DIFFICULTIES[5 if mean >= 1 else bisect_left((0.0, 0.25, 0.5, 0.75), mean)]
 
 
 def stats(files: Sequence[str | Path], tokenizer: str | None = None, tick: Tick = lambda _: None) -> dict[str, Any]:
