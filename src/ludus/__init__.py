@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ludus.agent import Agent, AgentConfig
-    from ludus.collection.api import collect, collect_async, stream
+    from ludus.api import collect, collect_async, stream
     from ludus.collection.collection import Collection
     from ludus.collection.merging import merge
     from ludus.collection.results import Run, load
@@ -58,7 +58,7 @@ __all__ = [
 
 _NAMES = {
     "agent": ("Agent", "AgentConfig"),
-    "collection.api": ("collect", "collect_async", "stream"),
+    "api": ("collect", "collect_async", "stream"),
     "collection.collection": ("Collection",),
     "collection.merging": ("merge",),
     "collection.results": ("Run", "load"),

@@ -14,7 +14,8 @@ from interrupted import Asked, Climb, Compared, Ledger, adds, complete, rows
 from kills import Killed
 
 from ludus import UserError
-from ludus.collection.chaos import Chaos, Faults, check_records
+from ludus.collection.chaos.rates import Chaos
+from ludus.collection.chaos.records import Faults, check_records
 
 LIMITS = {"limits.model": 1.0, "limits.tool": 1.0}
 

@@ -24,6 +24,7 @@ import ludus
 from ludus import Agent, Environment, Episode, Failure, Request, Resources, Response, Rollout, ScriptedModel, Verdict
 from ludus.collection.collector import Collector
 from ludus.collection.groups import Group, IncompleteGroups
+from ludus.collection.options import Options
 from ludus.collection.plan import CollectionPlan
 from ludus.data.rows import Rows
 from ludus.qualify.run import qualify
@@ -224,9 +225,8 @@ def test_one_collection_may_mix_group_verdicts_and_single_verdicts(rows, counter
     def environment_of(row: dict[str, Any]) -> Environment:
         return environments[row["number"] % 2]
 
-    plan = CollectionPlan(
-        Rows(given, lambda row: environment_of(row).task(row)), environment_of, saying(1, 3), repeats=2
-    )
+    checked = Rows(given, lambda row: environment_of(row).task(row))
+    plan = CollectionPlan(Options(repeats=2), checked, environment_of, saying(1, 3))
     collector = Collector(plan, sink=keep)
     collector.progress.total = 8
     asyncio.run(collector.run())
@@ -236,7 +236,6 @@ def test_one_collection_may_mix_group_verdicts_and_single_verdicts(rows, counter
 def test_waiting_members_are_not_recorded_when_a_run_is_stopped(rows, tmp_path):
     async def stop_when_some_wait() -> Counter[str]:
         from ludus.collection.collection import Collection
-        from ludus.collection.options import Options
 
         async def answer(request: Request) -> str:
             await asyncio.sleep(3600 if str(request.session).endswith("-2") else 0)

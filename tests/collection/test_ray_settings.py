@@ -16,6 +16,7 @@ import ludus
 from ludus import Environment, UserError
 from ludus.collection.engines.ray_code import Code, read_runtime_environment
 from ludus.collection.engines.setup import SHIPPED, WorkerSetup
+from ludus.collection.options import Options
 from ludus.folder import WorkerNeeds
 from ludus.runtime.ray_cluster import start_reason
 
@@ -68,7 +69,8 @@ def test_another_machine_loads_an_environment_and_a_model_from_the_copy_alone(tm
     monkeypatch.syspath_prepend(str(folder))
     model = ludus.models.open_model("scripted:ray_answers:respond")
     assert model.name
-    with Code(WorkerSetup([Environment.load(folder)], "scripted:ray_answers:respond"), shipped=True) as code:
+    setup = WorkerSetup([Environment.load(folder)], Options(model="scripted:ray_answers:respond"))
+    with Code(setup, shipped=True) as code:
         sent, copy = code.runtime_environment({"pip": ["x"]}, ["chess"])["py_modules"]
         assert (Path(sent), Path(copy).name) == (Path(ludus.__file__).parent, SHIPPED)
         (folder / "resources.py").unlink()  # as on a machine that does not have it
@@ -90,7 +92,7 @@ def test_another_machine_loads_an_environment_and_a_model_from_the_copy_alone(tm
 
 
 def test_declared_packages_join_the_runtime_environment_or_are_refused(tmp_path):
-    code = Code(WorkerSetup([], "x"), shipped=False)
+    code = Code(WorkerSetup([]), shipped=False)
     assert code.runtime_environment({"pip": ["a"]}, ["b"]) == {"pip": ["a", "b"]}
     assert code.runtime_environment({"pip": {"packages": ["a"]}}, ["b"]) == {"pip": {"packages": ["a", "b"]}}
     with pytest.raises(UserError, match="declare packages \\(b\\), and the runtime environment has no list `pip`"):

@@ -11,7 +11,7 @@ import tempfile
 import time
 import tracemalloc
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 import ludus
 from ludus import Model, Request, Resources, Response, Run, ScriptedModel, UserError, Verdict, tool
-from ludus.collection.options import CollectArguments, Options
 from ludus.response import function_call, message
 from ludus.tokens import Tokens
 
@@ -399,13 +398,6 @@ def test_an_unknown_option_is_an_error_with_a_suggestion(call: Any):
 def test_an_option_of_the_wrong_type_is_an_error_that_names_it(name: str, value: Any):
     with pytest.raises(UserError, match=rf"{name} must be .*{value}"):
         ludus.collect(Sum, model=Calculator(), input=rows(5), **{name: value})
-
-
-def test_the_typed_keyword_arguments_are_the_options():
-    hints = get_type_hints(Options)
-    assert get_type_hints(CollectArguments) == hints
-    for call in (ludus.collect, ludus.collect_async, ludus.stream):
-        assert set(hints) <= set(inspect.signature(call).parameters), call
 
 
 def test_a_run_is_what_load_returns():

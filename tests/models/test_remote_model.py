@@ -10,7 +10,7 @@ import pytest
 from servers import Server, answer, running, send
 from serving import COUNTER, Web, served, url_of
 
-from ludus.collection.api import collect
+from ludus.api import collect
 from ludus.model import Request
 from ludus.models import open_model
 from ludus.response import Response

@@ -88,7 +88,8 @@ async def test_a_file_that_a_collection_writes_is_not_replaced_and_loses_no_roll
             await go_on.wait()
         return "yes"
 
-    collection = Collection(Yes, Options(ScriptedModel(answer), input=asked("now", "later"), output=tmp_path / "run"))
+    options = Options(model=ScriptedModel(answer), input=asked("now", "later"), output=tmp_path / "run")
+    collection = Collection(Yes, options)
     running = asyncio.create_task(collection.run(collection.prepare()))
     path, other = tmp_path / "run" / "rollouts.jsonl", tmp_path / "other.jsonl"
     await until_async(lambda: path.exists() and path.stat().st_size > 0)

@@ -19,6 +19,7 @@ from ludus.collection.options import Options
 from ludus.errors import UserError
 from ludus.http.prometheus import Metric, prometheus_reply
 from ludus.telemetry.metrics_server import MetricsServer
+from ludus.telemetry.opening import open_telemetry
 
 parser = pytest.importorskip("prometheus_client.parser", reason="needs: pip install prometheus-client")
 
@@ -44,15 +45,15 @@ def scraped_while_running(folder: Path, read: Callable[[str], Any], **options: A
         given_rows = rows(6, "wait", "fail", "mask")
         settings = {"model": "scripted:answers:respond", "input": given_rows, "output": folder / "out", **options}
         collection = Collection(str(folder), Options(**settings))
-        collector = collection.prepare()
+        collector = collection.prepare(observe=open_telemetry)
         running = asyncio.create_task(collection.run(collector))
         try:
             while collector.progress.finished < 5 or not collector.progress.waiting()["verify"]:
                 await asyncio.sleep(0.01)
                 if running.done():
                     running.result()
-            assert collection.telemetry is not None
-            return await asyncio.to_thread(read, str(collection.telemetry.metrics_url))
+            assert collection.observer is not None
+            return await asyncio.to_thread(read, str(collection.observer.metrics_url))
         finally:
             (folder / "go").touch()
             await running

@@ -198,10 +198,10 @@ def test_a_collection_survives_a_receiver_that_is_down(folder, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     found = run(folder, "out", input=rows(2), otel=True)
     assert found.metrics["counts"]["completed"] == 2
-    assert found.telemetry is not None
-    assert len(found.telemetry.problems) == 1
-    assert found.telemetry.problems[0].startswith("18 of 18 spans were not sent: ")
-    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in found.telemetry.problems[0]
+    assert found.observer is not None
+    assert len(found.observer.problems) == 1
+    assert found.observer.problems[0].startswith("18 of 18 spans were not sent: ")
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in found.observer.problems[0]
 
 
 def test_records_hold_step_times_only_if_the_run_is_traced(folder, receiver):

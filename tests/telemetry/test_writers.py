@@ -136,8 +136,8 @@ def test_mlflow_stores_the_charts_and_the_settings(folder, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     uri = (folder / "store").as_uri()
     found = run(folder, "out", input=rows(6, "fail", "mask"), log_to=[f"mlflow:{uri}"])
-    assert found.telemetry is not None
-    assert found.telemetry.problems == []
+    assert found.observer is not None
+    assert found.observer.problems == []
     stored, written = mlflow_run(uri)
     check(written, found.metrics)
     assert stored.info.status == "FINISHED"
@@ -187,8 +187,8 @@ def test_a_collection_ends_although_its_mlflow_server_went_silent(folder, monkey
     monkeypatch.setattr(charts, "CLOSE_WITHIN", 0.5)
     found = run(folder, "out", input=rows(3), log_to=f"mlflow:{silent_mlflow}")
     assert found.metrics["counts"]["completed"] == 3
-    assert found.telemetry is not None
-    assert "no answer within 0.5 s" in found.telemetry.problems[0]
+    assert found.observer is not None
+    assert "no answer within 0.5 s" in found.observer.problems[0]
 
 
 @pytest.mark.slow
@@ -207,8 +207,8 @@ def test_wandb_writes_the_charts_and_the_settings_offline(folder, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     found = run(folder, "out", input=rows(6, "fail", "mask"), log_to="wandb:pilot")
-    assert found.telemetry is not None
-    assert found.telemetry.problems == []
+    assert found.observer is not None
+    assert found.observer.problems == []
     until(lambda: wandb_charts(folder)[0])  # finish() returns before the client's process has written its file
     written, config = wandb_charts(folder)
     check(written, found.metrics)
@@ -232,8 +232,8 @@ def test_a_tracker_that_breaks_is_reported_once_and_ends_no_collection(folder, m
     monkeypatch.setitem(writers.WRITERS, "breaking", Breaking)
     found = run(folder, "out", input=rows(3), log_to="breaking")
     assert found.metrics["counts"]["completed"] == 3
-    assert found.telemetry is not None
-    assert found.telemetry.problems == ["breaking: ConnectionError: the tracker is gone"]
+    assert found.observer is not None
+    assert found.observer.problems == ["breaking: ConnectionError: the tracker is gone"]
 
 
 def test_the_run_of_a_tracker_is_finished_even_if_its_last_values_were_refused(folder, monkeypatch):
@@ -246,8 +246,8 @@ def test_the_run_of_a_tracker_is_finished_even_if_its_last_values_were_refused(f
     monkeypatch.setitem(writers.WRITERS, "refusing", Refusing)
     found = run(folder, "out", input=rows(3), log_to="refusing")
     assert ended == [True]
-    assert found.telemetry is not None
-    assert found.telemetry.problems == ["refusing: ConnectionError: the tracker is gone"]
+    assert found.observer is not None
+    assert found.observer.problems == ["refusing: ConnectionError: the tracker is gone"]
 
 
 @pytest.fixture
@@ -279,8 +279,8 @@ def test_a_tracker_that_never_answers_delays_neither_the_run_nor_the_other_track
     monkeypatch.setitem(writers.WRITERS, "silent", Silent)
     found = run(folder, "out", input=rows(3), log_to=["silent", "noting"])
     assert found.metrics["counts"]["completed"] == 3
-    assert found.telemetry is not None
-    (said,) = found.telemetry.problems
+    assert found.observer is not None
+    (said,) = found.observer.problems
     assert said.startswith("silent: TimeoutError: no answer within 0.5 s after the collection ended")
     until(lambda: ended == [True])
 

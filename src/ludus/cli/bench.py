@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ludus.cli.option_limits import MAX_COUNT, MAX_WORKERS
+from ludus.runtime.option_limits import MAX_COUNT, MAX_WORKERS
 
 
 def bench(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ludus.cli.option_limits import MAX_INT64
+from ludus.runtime.option_limits import MAX_INT64
 
 if TYPE_CHECKING:
     from ludus.cli.keyboard import Keyboard

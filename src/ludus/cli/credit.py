@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ludus.cli.option_limits import MAX_INT64
 from ludus.cli.signals import cancel_on_sigterm
+from ludus.runtime.option_limits import MAX_INT64
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -74,7 +74,19 @@ class _Laid:
 
 
 class HelpfulCommand(_Laid, TyperCommand):
-    """A command whose examples can be copied."""
+    """A command whose examples can be copied. Options with a `rich_help_panel` stand under it as their heading."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and the options."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                sections.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 class HelpfulGroup(_Laid, TyperGroup):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, Protocol
 
@@ -17,26 +17,18 @@ from ludus.collection.checkpoints import DirectWriter
 from ludus.collection.control import Control, ControlledJobs
 from ludus.collection.engines.playing import Playing, PlaySettings
 from ludus.collection.metrics import Metrics
+from ludus.collection.output import Output
 from ludus.collection.plan import CollectionPlan, TaskWork
 from ludus.collection.progress import Progress
 from ludus.collection.recording import Recorder, Sink
-from ludus.collection.stragglers import ENDED_BY
+from ludus.collection.stragglers import ENDED_BY, is_ended_by
 from ludus.collection.watchdog import LoopWatchdog
 from ludus.errors import UserError
 from ludus.rollout import Rollout, rollout_id
 from ludus.runtime.failure_kinds import kind_of
 from ludus.runtime.running import allow_open_files
-from ludus.store.journal import Journal
 from ludus.store.resume import read_rollouts
-from ludus.store.turns import TurnJournal
 from ludus.task import Task
-
-
-def play_settings(plan: CollectionPlan) -> PlaySettings:
-    """How the rollouts of a plan are played."""
-    settings = PlaySettings(plan.model, plan.repeats, plan.concurrency, plan.seed, plan.tokens, plan.adaptive)
-    settings.stragglers, settings.chaos, settings.times_steps = plan.stragglers, plan.chaos, plan.times_steps
-    return settings
 
 
 class Engine(Protocol):
@@ -55,6 +47,16 @@ class Engine(Protocol):
 
     def processes(self) -> dict[str, int]:
         """How many worker processes there were, and how many died, for metrics.json."""
+
+
+class FinalCheck(Protocol):
+    """What was found out about the records of a run, as a sentence."""
+
+    problems: list[str]  #: what is wrong with the records
+    warnings: list[str]
+
+    def row(self) -> dict[str, Any]:
+        """The check as metrics.json has it."""
 
 
 class ThisProcess:
@@ -100,26 +102,27 @@ class ThisProcess:
 
 
 class Collector:
-    """Collects the rollouts of a plan on an engine, by default in this process. Each rollout goes to its journal,
-    `rollouts` or `failures`, and to `sink`; with `turns`, each turn goes there while a rollout is played."""
+    """Collects the rollouts of a plan on an engine, by default in this process. Each rollout goes to its journal in
+    `output` and to `sink`. `final_check`, if there is one, is called when all rollouts have ended."""
 
     def __init__(
         self,
         plan: CollectionPlan,
-        rollouts: Journal | None = None,
-        failures: Journal | None = None,
+        output: Output | None = None,
         *,
         sink: Sink | None = None,
         engine: Engine | None = None,
-        turns: TurnJournal | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        self.plan = plan
-        self.metrics = Metrics(plan.repeats, plan.environments)
-        self.progress = Progress()
+        play = plan.options.play
+        self.plan, self.output = plan, output or Output()
+        self.metrics = Metrics(play.repeats, plan.environments)
+        self.progress = progress or Progress()
         self.watchdog = LoopWatchdog()
         self.control = Control()
-        self.recorder = Recorder(rollouts, failures, self.metrics, self.progress, sink, plan.seed, turns)
-        self.engine = engine or ThisProcess(play_settings(plan))
+        self.recorder = Recorder(self.output, self.metrics, self.progress, sink, play.seed)
+        self.engine = engine or ThisProcess(PlaySettings(plan.options, plan.model, plan.concurrency))
+        self.final_check: Callable[[], FinalCheck] | None = None
         self._done: set[str] = set()  # rollout ids that are not played in this run
         self._attempts: Counter[str] = Counter()  # earlier attempts by rollout id
         self._good: Counter[str] = Counter()  # recorded rollouts by task id, if some may be enough
@@ -130,14 +133,14 @@ class Collector:
         recorded, failures = self.recorder.rollouts, self.recorder.failures
         assert recorded is not None, "a collection without files cannot be resumed"
         assert failures is not None
-        plan, repeats = self.plan, 0
+        plan, stop, repeats = self.plan, self.plan.options.stop, 0
         for offset, rollout in read_rollouts(recorded):
             if rollout.rollout_id in self._done:
                 continue  # a duplicated line
             repeats = max(repeats, rollout.job.repeat + 1)
             self._done.add(rollout.rollout_id)
             self.metrics.add(rollout)
-            if plan.stragglers.enough is not None:
+            if stop.enough is not None:
                 self._good[rollout.job.task_id] += 1
             if plan.by_group:
                 self._recorded_offsets.setdefault(rollout.job.task_id, []).append(offset)
@@ -149,13 +152,14 @@ class Collector:
                 failed[name], self._attempts[name] = rollout, rollout.job.attempt
                 kind = rollout.error.kind if rollout.error is not None else ""
                 spent[name] += kind_of(kind).costs_attempt
-                if plan.stragglers.ends(kind):
-                    spent[name] = plan.max_attempts
-        if repeats > plan.repeats:
-            cause = f"{recorded.path} holds {repeats} repeats of a task, more than the {plan.repeats} asked for"
+                if is_ended_by(kind, stop):
+                    spent[name] = stop.max_attempts
+        wanted = plan.options.play.repeats
+        if repeats > wanted:
+            cause = f"{recorded.path} holds {repeats} repeats of a task, more than the {wanted} asked for"
             raise UserError(cause, f"Add --repeats {repeats}, or choose another --output")
         for name, rollout in failed.items():
-            if spent[name] >= plan.max_attempts:
+            if spent[name] >= stop.max_attempts:
                 self._done.add(name)
                 self.metrics.add(rollout)
                 ended = rollout.error is not None and rollout.error.kind in ENDED_BY
@@ -175,9 +179,9 @@ class Collector:
 
     def _work(self) -> Iterator[TaskWork]:
         """The repeats of each task that are not done. A task without any is left out."""
-        plan, is_new = self.plan, not (self._done or self._attempts)
+        plan, repeats, is_new = self.plan, self.plan.options.play.repeats, not (self._done or self._attempts)
         for task_id, row, task, point, line in self._tasks():
-            missing = dict.fromkeys(range(plan.repeats), 1) if is_new else self._missing(task_id)
+            missing = dict.fromkeys(range(repeats), 1) if is_new else self._missing(task_id)
             if missing:
                 recorded = self._recorded_offsets.get(task_id) or []
                 environment, good = plan.environment_of(row), self._good[task_id] if self._good else 0
@@ -185,7 +189,7 @@ class Collector:
 
     def _missing(self, task_id: str) -> dict[int, int]:
         """The repeats of a task that are not done, each with the number of its attempt."""
-        names = ((repeat, rollout_id(task_id, repeat)) for repeat in range(self.plan.repeats))
+        names = ((repeat, rollout_id(task_id, repeat)) for repeat in range(self.plan.options.play.repeats))
         return {repeat: self._attempts[name] + 1 for repeat, name in names if name not in self._done}
 
     def _tasks(self) -> Iterator[tuple[str, dict[str, Any], Task | None, BranchPoint | None, bytes]]:
@@ -193,5 +197,5 @@ class Collector:
         if self.engine.takes_lines:
             return ((task_id, row, None, None, line) for task_id, row, line in rows.encoded())
         if isinstance(rows, Branches):
-            return ((*found, b"") for found in rows.points())
-        return ((*found, None, b"") for found in rows)
+            return ((*task, b"") for task in rows.points())
+        return ((*task, None, b"") for task in rows)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 from ludus.collection.options import Options
@@ -12,64 +13,82 @@ from ludus.errors import UserError
 from ludus.runtime.redaction import masked
 from ludus.store.journal import Journal
 from ludus.store.run import Files, check_identity, check_shard, describe, is_same_run, with_options, write_run
+from ludus.store.turns import TurnJournal
 
 
-def open_journals(
-    files: Files, options: Options, run_identity: dict[str, Any], stack: ExitStack
-) -> tuple[list[Journal], bool]:
-    """The journals, opened on the stack, and whether this run resumes them: they hold something that it keeps."""
+@dataclass
+class Output:
+    """The journals of a run, opened. A run without output files has none."""
+
+    rollouts: Journal | None = None
+    failures: Journal | None = None
+    turns: TurnJournal | None = None
+    resumes: bool = False  #: whether the journals hold something that this run keeps
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    def close(self) -> None:
+        """Close the journals."""
+        self.stack.close()
+
+
+def open_output(files: Files, plan: CollectionPlan, run_identity: dict[str, Any], say: Callable[[str], None]) -> Output:
+    """Open the journals, unless the files belong to another run. `say` takes sentences about the turns' journal."""
+    options, chosen = plan.options, plan.options.files
     # Opening a journal repairs it, so files of other programs must be refused before that.
-    found = files.nonempty_journal()
-    if found is not None and (options.overwrite or not options.resume) and not files.run.exists():
-        raise UserError(f"{found} is not a collection: {files.run.name} is missing", "Choose another --output")
-    if not options.overwrite and not options.force:
-        check_shard(files, options.shard)
-    starts_anew = options.overwrite
+    journal = files.nonempty_journal()
+    if journal is not None and (chosen.overwrite or not chosen.resume) and not files.run.exists():
+        raise UserError(f"{journal} is not a collection: {files.run.name} is missing", "Choose another --output")
+    if not chosen.overwrite and not chosen.force:
+        check_shard(files, options.rows.shard)
+    starts_anew = chosen.overwrite
     if not starts_anew and files.nothing_collected():
-        starts_anew = not (options.resume and is_same_run(files.run, run_identity))
-    resumes = found is not None and not starts_anew
-    if resumes and not options.resume:
+        starts_anew = not (chosen.resume and is_same_run(files.run, run_identity))
+    resumes = journal is not None and not starts_anew
+    if resumes and not chosen.resume:
         raise UserError(
-            f"{options.output} already holds a collection",
+            f"{chosen.output} already holds a collection",
             "Add --resume to continue it or --overwrite to replace it, or choose another --output",
         )
-    if resumes and not options.force:
+    if resumes and not chosen.force:
         check_identity(files.run, run_identity)
-    journals = [stack.enter_context(Journal(path)) for path in (files.rollouts, files.failures)]
-    if starts_anew:
-        for journal in journals:
-            journal.clear()
-        files.turns.unlink(missing_ok=True)
-    return journals, resumes
+    with ExitStack() as stack:
+        rollouts, failures = (stack.enter_context(Journal(path)) for path in (files.rollouts, files.failures))
+        if starts_anew:
+            rollouts.clear()
+            failures.clear()
+            files.turns.unlink(missing_ok=True)
+        turns = stack.enter_context(TurnJournal(files.turns, say)) if plan.checkpoint else None
+        return Output(rollouts, failures, turns, resumes, stack.pop_all())
 
 
-def start_options(
-    options: Options, plan: CollectionPlan, input_name: str, tasks: int, model_settings: dict[str, Any]
-) -> dict[str, Any]:
-    """The options in run.json. `tasks` is the number of tasks of the shard."""
-    started: dict[str, Any] = {"repeats": plan.repeats, "concurrency": plan.concurrency}
-    started |= {"workers": options.workers or 1, "checkpoint": plan.checkpoint}
-    if options.ray is not None:
-        started["ray"] = options.ray
-    started |= {name: value for name, value in vars(plan.stragglers).items() if value is not None}
+def write_start(files: Files, plan: CollectionPlan, run_identity: dict[str, Any], tasks: int, *, resumes: bool) -> None:
+    """Write run.json. A run that resumes keeps the identity that is there. `tasks` are those of the shard."""
+    options = _start_options(plan, tasks)
+    write_run(files.run, with_options(files.run, options) if resumes else describe(run_identity, options))
+
+
+def _start_options(plan: CollectionPlan, tasks: int) -> dict[str, Any]:
+    """The options in run.json."""
+    options = plan.options
+    started: dict[str, Any] = {"repeats": options.play.repeats, "concurrency": plan.concurrency}
+    started |= {"workers": options.engine.workers or 1, "checkpoint": plan.checkpoint}
+    if options.engine.ray is not None:
+        started["ray"] = options.engine.ray
+    started |= options.stop.limits
     started["pass_reward"] = {each.name: each.pass_reward for each in plan.environments}
     started["reward_range"] = {each.name: each.reward_range for each in plan.environments}
-    started |= {"limit": options.limit, "max_attempts": plan.max_attempts, "input": input_name}
-    started |= _model_options(options, model_settings)
-    if options.mix is not None:
-        started["mix"] = options.mix
-    if options.shard is not None:
+    started |= {"limit": options.rows.limit, "max_attempts": options.stop.max_attempts, "input": plan.rows.name}
+    started |= _model_options(options)
+    if options.rows.mix is not None:
+        started["mix"] = options.rows.mix
+    if options.rows.shard is not None:
         started["tasks"] = tasks  # `ludus merge` tells by it whether the shard is complete
     return started
 
 
-def write_start(path: Path, run_identity: dict[str, Any], options: dict[str, Any], *, resumes: bool) -> None:
-    """Write run.json. A run that resumes keeps the identity that is there."""
-    write_run(path, with_options(path, options) if resumes else describe(run_identity, options))
-
-
-def _model_options(options: Options, model_settings: dict[str, Any]) -> dict[str, Any]:
+def _model_options(options: Options) -> dict[str, Any]:
     """The spec and the settings of the model, so that it can be opened again; nothing if they hold a key."""
-    given = {"model": options.model, "model_settings": model_settings}
-    can_be_shown = isinstance(options.model, str) and options.agent is None and masked(given) == given
-    return given if can_be_shown else {}
+    play = options.play
+    described = {"model": play.model, "model_settings": play.model_settings}
+    can_be_shown = isinstance(play.model, str) and play.agent is None and masked(described) == described
+    return described if can_be_shown else {}

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from ludus.collection.branching import BranchPoint
-from ludus.collection.chaos import Chaos
-from ludus.collection.stragglers import StragglerLimits
+from ludus.collection.options import Options
 from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.model import Model
@@ -22,32 +21,32 @@ EnvironmentOf = Callable[[dict[str, Any]], Environment]
 Recorded = int | bytes
 
 
+#: The upper limit of `--concurrency auto`.
+MAX_AUTO_CONCURRENCY = 4096
+
+
 @dataclass
 class CollectionPlan:
-    """The rows to collect, and the settings of the run.
+    """What a collection plays: its options, the rows, and what was opened for them. `environments` are those of all
+    rows. If the rows are `Branches`, the rollouts continue recorded ones. With `checkpoint`, each turn is saved."""
 
-    With `adaptive`, `concurrency` is the upper limit. With `tokens`, a rollout without token ids is masked. `by_group`
-    says that an environment has `verify_group`, so a resumed run needs the journal offsets of recorded rollouts. If the
-    rows are `Branches`, the rollouts continue recorded ones. With `checkpoint`, each turn is saved. `stragglers`
-    says which rollouts are not waited for, `chaos` which faults are injected. `environments` are those of all rows.
-    With `times_steps`, the records say when each step began.
-    """
-
+    options: Options
     rows: Rows
     environment_of: EnvironmentOf
     model: Model
-    repeats: int = 1
-    concurrency: int = 64
-    seed: int = 0
-    max_attempts: int = 3
-    tokens: bool = False
-    adaptive: bool = False
-    by_group: bool = False
-    checkpoint: bool = False
-    stragglers: StragglerLimits = field(default_factory=StragglerLimits)
-    chaos: Chaos | None = None
     environments: list[Environment] = field(default_factory=list)
-    times_steps: bool = False
+    checkpoint: bool = False
+
+    @property
+    def concurrency(self) -> int:
+        """How many rollouts may be in flight; with `auto` the upper limit."""
+        engine = self.options.engine
+        return MAX_AUTO_CONCURRENCY if engine.is_adaptive else int(engine.concurrency or self.model.concurrency)
+
+    @property
+    def by_group(self) -> bool:
+        """Whether an environment has `verify_group`: a resumed run then needs the rollouts that are recorded."""
+        return any(environment.resources.by_group for environment in self.environments)
 
 
 @dataclass(slots=True)

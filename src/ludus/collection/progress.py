@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ludus.collection.chaos import Faults
 from ludus.episode import Episode
+
+#: Something that was noted while a rollout was played: a name, and the rollout's seed if it concerns one.
+Mark = tuple[str, int | None]
 
 
 @dataclass
@@ -52,7 +54,7 @@ class Progress:
     resumed: int = 0  # interrupted rollouts that went on after their last turn
     turns_kept: int = 0  # the turns that they did not play again
     started_over: int = 0  # interrupted rollouts that could not be brought back
-    faults: Faults = field(default_factory=Faults)  # what `--chaos` broke
+    marks: list[Mark] = field(default_factory=list)  # what was noted on rollouts
     output_tokens: int = 0
     finished: int = 0
 
@@ -63,13 +65,13 @@ class Progress:
         self.exhausted = min(self.exhausted, self.skipped)
 
     def drain(self) -> dict[str, Any]:
-        """What a worker tells the collection about interrupted rollouts and injected faults, once."""
+        """What a worker tells the collection once: interrupted rollouts, notices and marks."""
         counts = [self.resumed, self.turns_kept, self.started_over]
         self.resumed = self.turns_kept = self.started_over = 0
         notices, self.notices = self.notices, []
-        faults = self.faults.drain()
-        told = any(counts) or notices or any(faults)
-        return {"resumed": counts, "notices": notices, "faults": faults} if told else {}
+        marks, self.marks[:] = self.marks[:], []
+        told = any(counts) or notices or marks
+        return {"resumed": counts, "notices": notices, "marks": marks} if told else {}
 
     def merge(self, drained: dict[str, Any]) -> None:
         """Add what a worker told."""
@@ -78,7 +80,7 @@ class Progress:
         self.turns_kept += turns_kept
         self.started_over += started_over
         self.notices += drained["notices"]
-        self.faults.merge(drained["faults"])
+        self.marks += [(name, seed) for name, seed in drained["marks"]]
 
     def reports(self) -> list[StageReport]:
         """The rollouts in flight, here and in each worker process."""

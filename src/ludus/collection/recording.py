@@ -15,13 +15,13 @@ from typing import Any
 import orjson
 
 from ludus.collection.metrics import Metrics
+from ludus.collection.output import Output
 from ludus.collection.plan import Recorded, TaskWork
 from ludus.collection.progress import Progress
 from ludus.errors import Failure, UserError
 from ludus.rollout import Rollout, rollout_id
 from ludus.runtime.failure_kinds import kind_of
 from ludus.store.journal import FullDisk, Journal
-from ludus.store.turns import TurnJournal
 
 #: If the first 8 rollouts fail in the same way, such as a refused key, the run stops.
 FIRST_FAILURES = 8
@@ -56,18 +56,16 @@ class Recorder:
 
     def __init__(
         self,
-        rollouts: Journal | None,
-        failures: Journal | None,
+        output: Output,
         metrics: Metrics,
         progress: Progress,
         sink: Sink | None = None,
         seed: int = 0,
-        turns: TurnJournal | None = None,
     ) -> None:
-        self.rollouts, self.failures, self.turns = rollouts, failures, turns
+        self.rollouts, self.failures, self.turns = output.rollouts, output.failures, output.turns
         self._metrics, self._progress, self._sink, self._seed = metrics, progress, sink, seed
         self._first_failures: list[Failure] = []
-        self._warned: set[float] = set()  # the waits for space of which the user knows
+        self._warned: set[float] = set()  # disk-full waits already reported to the user
 
     def add(self, rollout: Rollout) -> Awaitable[None] | None:
         """Record a rollout. Returns what to await then: the sink."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ludus.collection.collector import Collector
+from ludus.collection.options import Options
 from ludus.collection.plan import CollectionPlan
 from ludus.data.rows import Rows
 from ludus.environment import Environment
@@ -20,7 +21,8 @@ async def play_one(environment: Environment, row: dict[str, Any], model: Model, 
         played.append(rollout)
 
     rows = Rows([row], environment.task)
-    collector = Collector(CollectionPlan(rows, lambda _: environment, model, concurrency=1, seed=seed), sink=keep)
+    plan = CollectionPlan(Options(concurrency=1, seed=seed), rows, lambda _: environment, model)
+    collector = Collector(plan, sink=keep)
     collector.progress.total = 1
     await collector.run()
     return played[0]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ludus.collection.options import StopOptions
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.rollout import Job, Rollout, rollout_id
@@ -23,23 +24,9 @@ ENDED_BY = {"enough": "enough", "group_deadline": "group_deadline", "stale": "ma
 STALE_SECONDS = 0.5
 
 
-@dataclass(frozen=True)
-class StragglerLimits:
-    """`enough` rollouts of a task that did not fail, `group_deadline` seconds after the first one began, and
-    `max_staleness` policy versions between the oldest call of a rollout and the newest call of any."""
-
-    enough: int | None = None
-    group_deadline: float | None = None
-    max_staleness: int | None = None
-
-    @property
-    def by_task(self) -> bool:
-        """Whether the rollouts of a task depend on each other, so that one process must play them."""
-        return self.enough is not None or self.group_deadline is not None
-
-    def ends(self, kind: str) -> bool:
-        """Whether a limit is set that ends rollouts with this kind of failure."""
-        return kind in ENDED_BY and getattr(self, ENDED_BY[kind]) is not None
+def is_ended_by(kind: str, limits: StopOptions) -> bool:
+    """Whether a limit is set that ends rollouts with this kind of failure."""
+    return kind in ENDED_BY and getattr(limits, ENDED_BY[kind]) is not None
 
 
 @dataclass(slots=True)
@@ -54,7 +41,7 @@ class _OpenTask:
 class Stragglers:
     """The tasks that are being played, by id. `end` ends a rollout in flight."""
 
-    def __init__(self, limits: StragglerLimits, end: Callable[[str, Failure], Any]) -> None:
+    def __init__(self, limits: StopOptions, end: Callable[[str, Failure], Any]) -> None:
         self._limits, self._end = limits, end
         self._tasks: dict[str, _OpenTask] = {}
 

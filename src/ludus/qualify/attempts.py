@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ludus.collection.collector import Collector
+from ludus.collection.options import Options
 from ludus.collection.plan import CollectionPlan
 from ludus.data.rows import Rows
 from ludus.environment import Environment
@@ -84,9 +85,8 @@ async def play(environment: Environment, attempts: list[Attempt], *, concurrency
         played[rollout.job.task_id] = rollout
 
     model = ScriptedModel(answer, "qualify")
-    plan = CollectionPlan(
-        _Rows(attempts, environment), lambda _: environment, model, concurrency=concurrency, seed=seed
-    )
+    options = Options(concurrency=concurrency, seed=seed)
+    plan = CollectionPlan(options, _Rows(attempts, environment), lambda _: environment, model)
     collector = Collector(plan, sink=keep)
     collector.progress.total = len(attempts)
     await collector.run()

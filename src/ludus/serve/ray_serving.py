@@ -63,7 +63,7 @@ class RayServing:
             self.port = probe.getsockname()[1]
         environments = [environment_of(server, plan) for server in plan.servers if server.environment is not None]
         needs = WorkerNeeds.of_all(environment.worker for environment in environments)
-        code = Code(WorkerSetup(environments, None), shipped=self._address != LOCAL)
+        code = Code(WorkerSetup(environments), shipped=self._address != LOCAL)
         self._stack.enter_context(code)
         described = plan.model_dump()
         for server, entry in zip(plan.servers, described["servers"], strict=True):

@@ -21,11 +21,12 @@ from typing import Any, Self, Unpack
 from ludus.collection.collection import Collection, Environments
 from ludus.collection.collector import Collector
 from ludus.collection.engines.playing import PlaySettings
-from ludus.collection.options import CollectArguments, collect_options
+from ludus.collection.options import CollectArguments, Options
 from ludus.collection.plan import TaskWork
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.task import private
+from ludus.telemetry.opening import open_telemetry
 from ludus.train.engine import FeedEngine
 from ludus.train.group import TrainingGroup
 from ludus.train.open_group import OpenGroup
@@ -67,14 +68,14 @@ class GroupFeed:
         if options.setdefault("repeats", self.policy.size) != self.policy.size:
             raise UserError("repeats is the size of a group here", "Write policy=GroupPolicy(size=...)")
         options.setdefault("tokens", True)
-        self.collection = Collection(environment, collect_options(options))
+        self.collection = Collection(environment, Options(**options))
         self.version = version
         self.group_counts: Counter[str] = Counter()
         self._groups_per_step, self._ahead, self._epochs = groups_per_step, ahead, epochs
         self._updates = 0
         self._numbers = count()
         self._visits: Counter[str] = Counter()  # how often each task was played
-        self._schedule = GroupSchedule(self._next_group, self._closed, self.collection.options.seed)
+        self._schedule = GroupSchedule(self._next_group, self._closed, self.collection.options.play.seed)
         self._ready: deque[TrainingGroup] = deque()
         self._upcoming: Iterator[TaskWork] | None = None
         self._reading = self._exhausted = False
@@ -101,7 +102,9 @@ class GroupFeed:
         """Check the rows and the settings, so that mistakes are reported before any model call."""
         if self._collector is not None:
             return
-        self._collector = self.collection.prepare(sink=self._schedule.arrived, engine=self._engine)
+        self._collector = self.collection.prepare(
+            sink=self._schedule.arrived, engine=self._engine, observe=open_telemetry
+        )
         policy = self.policy
         together = [each.name for each in self.collection.environments() if each.resources.by_group]
         if together and (policy.extra or policy.deadline is not None):
@@ -197,7 +200,7 @@ class GroupFeed:
             self.update(version)
 
     def _engine(self, settings: PlaySettings) -> FeedEngine:
-        settings.stragglers = dataclasses.replace(settings.stragglers, max_staleness=self.policy.max_staleness)
+        settings.options = settings.options.replace(max_staleness=self.policy.max_staleness)
         return FeedEngine(settings, self._schedule)
 
     def _next_group(self) -> OpenGroup | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from ludus.collection.collection import Collection, Environments
-from ludus.collection.options import CollectArguments, collect_options
+from ludus.collection.options import CollectArguments, Options
 from ludus.models.scripted import ScriptedModel
 from ludus.response import texts_of
 
@@ -13,7 +13,7 @@ from ludus.response import texts_of
 def rows_in(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[tuple[str, dict[str, Any]]]:
     """The checked rows of an environment with the ids of their tasks, for a trainer's dataset."""
     reading: CollectArguments = {**options, "model": ScriptedModel(["-"]), "output": None, "resume": False}
-    rows = Collection(environment, collect_options(reading)).rows
+    rows = Collection(environment, Options(**reading)).rows
     rows.survey()
     return [(task_id, {**row, "task_id": task_id}) for task_id, row, _ in rows]
 

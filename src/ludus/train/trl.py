@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from ludus.collection.collection import Collection, Environments
-from ludus.collection.options import CollectArguments, collect_options
+from ludus.collection.options import CollectArguments, Options
 from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models.scripted import ScriptedModel
@@ -106,7 +106,7 @@ class TrlRollouts:
         self._policy = replace(policy or GroupPolicy(), min_size=0, keep_without_signal=True)
         # The rows are needed before there is a trainer, and so before there is a model.
         reading: CollectArguments = {**options, "model": ScriptedModel(["-"]), "output": None, "resume": False}
-        rows = Collection(environment, collect_options(reading)).rows
+        rows = Collection(environment, Options(**reading)).rows
         rows.survey()
         self._rows = {task_id: row for task_id, row, _ in rows}
         self._options["input"] = list(self._rows.values())

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from ludus.collection.collection import Collection, Environments
-from ludus.collection.options import CollectArguments, collect_options
+from ludus.collection.options import CollectArguments, Options
 from ludus.collection.player import Player
 from ludus.dialects.chat_items import from_messages
 from ludus.environment import Environment
@@ -88,13 +88,13 @@ class TrlEnvironments:
 
     def __init__(self, environment: Environments = None, **options: Unpack[CollectArguments]) -> None:
         reading: CollectArguments = {**options, "model": ScriptedModel(["-"]), "output": None, "resume": False}
-        collection = Collection(environment, collect_options(reading))
+        collection = Collection(environment, Options(**reading))
         collection.rows.survey()
         self._rows = {task_id: row for task_id, row, _ in collection.rows}
         found = collection.environments()
         if len(found) != 1:
             raise UserError("environment_factory takes one environment here", "Name one, or use TrlRollouts")
-        self._environment, self._seed = found[0], collection.options.seed
+        self._environment, self._seed = found[0], collection.options.play.seed
         if self._environment.resources.by_group:
             cause = (
                 f"{self._environment.name} judges a group as a whole (verify_group), and TRL plays rollouts one by one"

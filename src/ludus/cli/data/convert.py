@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ludus.cli.option_limits import MAX_INT64
+from ludus.runtime.option_limits import MAX_INT64
 
 if TYPE_CHECKING:
     from ludus.data.mapping import RowMapping

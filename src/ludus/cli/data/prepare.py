@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ludus.cli.data.progress import FOUND, print_columns, reading
-from ludus.cli.option_limits import MAX_COUNT, MAX_INT64
+from ludus.runtime.option_limits import MAX_COUNT, MAX_INT64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

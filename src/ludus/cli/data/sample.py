@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ludus.cli.data.progress import reading
-from ludus.cli.option_limits import MAX_COUNT, MAX_INT64
+from ludus.runtime.option_limits import MAX_COUNT, MAX_INT64
 
 
 def sample(

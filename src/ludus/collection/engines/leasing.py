@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +56,9 @@ class LeasingEngine(ABC):
         self._stop_seconds = closing + LATE_CALLS_SECONDS + END_SECONDS
         self._leases = Leases()
         self._running: dict[int, WorkerConnection] = {}
-        self._started = self._died = self._failed_starts = self._dealt = self._draws = 0
+        self._started = self._died = self._failed_starts = self._dealt = 0
         self._stats: list[dict[str, Any]] = []
+        self.on_started: Callable[[WorkerConnection], None] = lambda _: None  #: called with every worker
 
     def model_stats(self) -> dict[str, Any]:
         """The statistics of the workers' models, added up."""
@@ -70,7 +71,8 @@ class LeasingEngine(ABC):
     async def run(self, work: Iterator[TaskWork], collector: Collector) -> None:
         """Play all of the work."""
         self._collector = collector
-        self._hand_out = HandOut(work, whole_tasks=self._setup.turn is not None or self._setup.stragglers.by_task)
+        options = self._setup.options
+        self._hand_out = HandOut(work, whole_tasks=options.rows.turn is not None or options.stop.by_task)
         self._count = max(1, min(self._count, collector.progress.total))
         async with collector.watchdog:
             if not self._hand_out.is_empty:
@@ -111,6 +113,7 @@ class LeasingEngine(ABC):
             worker = await self._start(self._started, parts)
             if worker is None:
                 return
+            self.on_started(worker)
             self._running[worker.number] = worker
             watching = asyncio.create_task(self._watch(worker))
             try:
@@ -162,28 +165,6 @@ class LeasingEngine(ABC):
                     name = rollout_id(lease.work.task_id, repeat)
                     rollouts.append(EncodedRollout(line, read_summary(lease.job, summary), lease.work, name))
             await self._collector.recorder.add_encoded(rollouts)
-            self._maybe_kill(worker, len(rollouts))
-            await self._maybe_kill_machine(worker)
-
-    async def _maybe_kill_machine(self, worker: WorkerConnection) -> None:
-        """Kill the machine of a worker on purpose, if `--chaos` says so. The kills are spread over the run."""
-        chaos, progress = self._setup.chaos, self._collector.progress
-        if chaos is None or chaos.node_kill == 0 or worker.ended:
-            return
-        killed = progress.faults.counts["node_kill"]
-        due = progress.finished * (chaos.node_kill + 1) >= progress.total * (killed + 1)
-        if killed < chaos.node_kill and due and await worker.kill_machine():
-            progress.faults.note("node_kill")
-
-    def _maybe_kill(self, worker: WorkerConnection, finished: int) -> None:
-        """Kill a worker on purpose, if `--chaos` says so."""
-        chaos = self._setup.chaos
-        for _ in range(finished if chaos is not None and not worker.ended else 0):
-            self._draws += 1
-            if chaos is not None and chaos.strikes("worker_kill", self._draws):
-                self._collector.progress.faults.note("worker_kill")
-                worker.kill()
-                break
 
     def _take_turns(self, worker: WorkerConnection, turns: list[list[int]], body: memoryview) -> None:
         """Write the turns of rollouts that a worker plays, and tell the worker that they are safe."""
@@ -275,7 +256,7 @@ class LeasingEngine(ABC):
         self._deal()
 
     def _crashed(self, lease: WorkLease, repeat: int, how: str) -> Rollout:
-        rollout = Rollout(lease.work.job(self._setup.seed, repeat))
+        rollout = Rollout(lease.work.job(self._setup.options.play.seed, repeat))
         cause = f"{MAX_DEATHS} {self.workers_word} ended while they played it, the last with {how}"
         rollout.fail(Failure("crash", cause, stage="agent"))
         return rollout

@@ -42,12 +42,18 @@ class TurnOutbox:
 
 class Outbox:
     """Takes the finished rollouts of a worker, and the turns of those in flight. `plays_at_once` is how many rollouts
-    the worker may play now, `ahead` for how many seconds work is asked for in advance."""
+    the worker may play now, `ahead` for how many seconds work is asked for in advance. `news` goes with the results: it
+    must not get lost if the worker dies after them."""
 
-    def __init__(self, writer: asyncio.StreamWriter, plays_at_once: Callable[[], int], ahead: float) -> None:
+    def __init__(
+        self,
+        writer: asyncio.StreamWriter,
+        plays_at_once: Callable[[], int],
+        ahead: float,
+        news: Callable[[], dict[str, Any]],
+    ) -> None:
         self.lease_of: dict[str, int] = {}  #: the numbers of the leases by rollout id
-        self.news: Callable[[], dict[str, Any]] = dict  #: what must not get lost if the worker dies after its results
-        self._writer, self._plays_at_once, self._ahead = writer, plays_at_once, ahead
+        self._writer, self._plays_at_once, self._ahead, self._news = writer, plays_at_once, ahead, news
         self._heads: list[Any] = []
         self._lines: list[bytes] = []
         self._bytes = 0
@@ -124,7 +130,7 @@ class Outbox:
             self._writer.write(frame({"turns": self._turns}, self._turn_lines))
             self._turns, self._turn_lines = [], []
         if self._heads or room != self._room_told:
-            self._writer.write(frame({"room": room, "results": self._heads, **self.news()}, self._lines))
+            self._writer.write(frame({"room": room, "results": self._heads, **self._news()}, self._lines))
             self._heads, self._lines, self._bytes, self._room_told = [], [], 0, room
 
     def _take(self, rollout: Rollout) -> None:

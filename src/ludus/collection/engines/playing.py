@@ -10,20 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ludus.collection.adaptive import Adaptive, Gate
 from ludus.collection.branching import BranchPoints
-from ludus.collection.chaos import Chaos, ChaosModel, faulty_environment
 from ludus.collection.checkpoints import ResumingAgent, SavedTurns, TurnKeeper, TurnWriter, why_not_saved
 from ludus.collection.engines.crew import Crew
 from ludus.collection.group_verifier import GroupVerifier
+from ludus.collection.options import Options
 from ludus.collection.plan import TaskWork
 from ludus.collection.player import Players
 from ludus.collection.progress import Progress
 from ludus.collection.step_times import step_times
-from ludus.collection.stragglers import STALE_SECONDS, StragglerLimits, Stragglers, stale
+from ludus.collection.stragglers import STALE_SECONDS, Stragglers, stale
 from ludus.collection.watchdog import LoopWatchdog
 from ludus.environment import Environment
 from ludus.episode import Acting, Episode
@@ -89,18 +89,13 @@ class AllJobs:
 
 @dataclass
 class PlaySettings:
-    """How rollouts are played. With `adaptive`, the limit starts at `adaptive_start`, up to `concurrency`."""
+    """How one process plays rollouts: the options, its model, and its share of the concurrency. With `auto`, the limit
+    starts at `adaptive_start`, up to `concurrency`."""
 
+    options: Options
     model: Model
-    repeats: int = 1
-    concurrency: int = 64
-    seed: int = 0
-    tokens: bool = False
-    adaptive: bool = False
+    concurrency: int
     adaptive_start: int = ADAPTIVE_START
-    stragglers: StragglerLimits = field(default_factory=StragglerLimits)
-    chaos: Chaos | None = None
-    times_steps: bool = False
 
 
 class Playing:
@@ -121,17 +116,19 @@ class Playing:
         turns: TurnWriter | None = None,
     ) -> None:
         self._settings, self._results, self._progress, self._watchdog = settings, results, progress, watchdog
+        options = settings.options
+        self._repeats, self._seed, self._stop = options.play.repeats, options.play.seed, options.stop
         self._turns = TurnKeeper(turns) if turns is not None else None
         self._saves_turns: dict[str, bool] = {}  # by the name of an environment
         self._by_group: dict[str, bool] = {}
         start = Adaptive(settings.adaptive_start, maximum=settings.concurrency)
-        self.gate = Gate(start) if settings.adaptive else None
+        self.gate = Gate(start) if options.engine.is_adaptive else None
         self._environments: dict[str, Environment] = {}
         self._branches = BranchPoints()
         self._branching = False
         self._running: dict[str, asyncio.Task[None]] = {}  # by rollout id
         self._withdrawn: dict[str, Failure | None] = {}
-        self._stragglers = Stragglers(settings.stragglers, self.withdraw) if settings.stragglers.by_task else None
+        self._stragglers = Stragglers(self._stop, self.withdraw) if self._stop.by_task else None
         self._cancelled: dict[str, Episode] = {}  # withdrawn, by rollout id
         self._crew: Crew | None = None  # while rollouts are played
         self._stack = contextlib.AsyncExitStack()
@@ -139,19 +136,18 @@ class Playing:
     async def __aenter__(self) -> Playing:
         """Start the model. What an environment's sessions share is opened with its first rollout."""
         settings, results, enter = self._settings, self._results, self._stack.enter_async_context
-        settings.model.capture_tokens = settings.tokens
+        options, model = settings.options, settings.model
+        model.capture_tokens = tokens = options.play.tokens
         if self.gate is not None:
-            settings.model.observer = self.gate
+            model.observer = self.gate
         async with contextlib.AsyncExitStack() as on_error:
             on_error.push_async_exit(self._stack)
             await enter(self._watchdog)
-            await enter(settings.model)
+            await enter(model)
             await enter(shared_pool())
-            model, chaos = settings.model, settings.chaos
-            asked = ChaosModel(model, chaos, self._progress.faults) if chaos is not None else model
-            self._players = Players(self._stack, asked, tokens=settings.tokens, times_steps=settings.times_steps)
+            self._players = Players(self._stack, model, tokens=tokens, times_steps=options.telemetry.otel)
             opened = self._players.opened
-            self.verifier = GroupVerifier(opened, results.read_recorded, results.add_group, tokens=settings.tokens)
+            self.verifier = GroupVerifier(opened, results.read_recorded, results.add_group, tokens=tokens)
             self._progress.in_groups = lambda: self.verifier.waiting
             on_error.pop_all()
         return self
@@ -167,25 +163,23 @@ class Playing:
         environment, missing = self._known(work.environment), len(work.repeats)
         if self._by_group[environment.name]:
             self.verifier.groups.expect(
-                work.task_id, environment, size=self._settings.repeats, missing=missing, recorded=work.recorded
+                work.task_id, environment, size=self._repeats, missing=missing, recorded=work.recorded
             )
         if self._stragglers is not None:
             self._stragglers.expect(work.task_id, work.repeats, work.good)
         if work.point is not None and missing:
             self._branching = True
             self._branches.add(work.task_id, work.point, missing)
-        return work.jobs(self._settings.seed)
+        return work.jobs(self._seed)
 
     def _known(self, environment: Environment) -> Environment:
-        """The environment as it is played here, with faults if there are any."""
-        known, chaos = self._environments.get(environment.name), self._settings.chaos
-        if known is not None and (chaos is not None or known is environment):
-            return known
-        self._saves_turns[environment.name] = self._turns is not None and why_not_saved(environment) is None
-        played = faulty_environment(environment, chaos, self._progress.faults) if chaos is not None else environment
-        self._environments[environment.name] = played
-        self._by_group[environment.name] = played.resources.by_group
-        return played
+        """The environment, about which everything is known that its rollouts need."""
+        name = environment.name
+        if self._environments.get(name) is not environment:
+            self._saves_turns[name] = self._turns is not None and why_not_saved(environment) is None
+            self._environments[name] = environment
+            self._by_group[name] = environment.resources.by_group
+        return environment
 
     async def play(self, source: JobSource, count: int) -> None:
         """Play all jobs of a source, at most `count` at once."""
@@ -196,7 +190,7 @@ class Playing:
             asyncio.create_task(self.verifier.judge_expired()),
         )
         others = [finishing, expiring]
-        if self._settings.stragglers.max_staleness is not None:
+        if self._stop.max_staleness is not None:
             others.append(asyncio.create_task(self._end_stale()))
         try:
             await asyncio.gather(finishing, expiring)
@@ -268,7 +262,7 @@ class Playing:
 
     def end_stale(self) -> None:
         """End the rollouts in flight whose policy version is too old."""
-        limit = self._settings.stragglers.max_staleness
+        limit = self._stop.max_staleness
         if limit is not None:
             for name, why in stale(self._progress.in_flight, limit, self._settings.model.policy_version):
                 self.withdraw(name, why)

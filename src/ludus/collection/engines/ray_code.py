@@ -45,7 +45,7 @@ class Code:
         try:
             self.folders = _copied_folders(root, setup)
             files = _copied_files(root, names, self.folders)
-            for name in {each.partition(".")[0] for each in (*names, *_named_by(setup.model))}:
+            for name in {each.partition(".")[0] for each in (*names, *_named_by(setup.options.play.model))}:
                 _copy_module(root / "modules", name)
             size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
             if size > MAX_BYTES:

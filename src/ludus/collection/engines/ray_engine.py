@@ -59,7 +59,7 @@ class RayEngine(LeasingEngine):
         self._code = Code(setup, shipped=address != LOCAL and not is_connected())
         self._runtime = self._code.runtime_environment(runtime or {}, self._needs.packages)
         self._pending: set[RayWorker] = set()
-        self._killed: set[str] = set()  # the nodes that `--chaos` killed
+        self._killed: set[str] = set()  # the nodes that were killed on purpose
         self._changed = asyncio.Event()
         self._over = False
 

@@ -15,9 +15,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from ludus.collection.chaos import Chaos
 from ludus.collection.engines.playing import PlaySettings
-from ludus.collection.stragglers import StragglerLimits
+from ludus.collection.options import Options
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Model
@@ -32,52 +31,28 @@ _HINT = "Move it to a module or an environment's folder, or leave workers out"
 
 @dataclass
 class WorkerSetup:
-    """The settings of a worker. `model` is a spec with `model_settings`, or a `Model` that can be pickled. The URLs are
-    those of servers for all environments. `turn` is the option of a collection that continues recorded rollouts. With
-    `checkpoint`, the turns of rollouts in flight are sent to the collection."""
+    """What a worker is told: the environments, and the options of the collection, whose model is a spec or a `Model`
+    that can be pickled. With `checkpoint`, the turns of rollouts in flight are sent to the collection."""
 
     environments: list[Environment]
-    model: Any
-    model_settings: dict[str, Any] = field(default_factory=dict)
-    resources_url: str | None = None
-    agent_url: str | None = None
-    repeats: int = 1
-    seed: int = 0
-    tokens: bool = False
-    adaptive: bool = False
-    turn: int | None = None
+    options: Options = field(default_factory=Options)
     checkpoint: bool = False
-    stragglers: StragglerLimits = field(default_factory=StragglerLimits)
-    chaos: Chaos | None = None
-    times_steps: bool = False
 
     def play_settings(self, concurrency: int, adaptive_start: int) -> PlaySettings:
         """Open the model. The numbers are this worker's part of the collection's."""
-        model = open_model(self.model, self.model_settings)
-        return PlaySettings(
-            model,
-            self.repeats,
-            concurrency,
-            self.seed,
-            self.tokens,
-            self.adaptive,
-            adaptive_start,
-            self.stragglers,
-            self.chaos,
-            self.times_steps,
-        )
+        play = self.options.play
+        model = open_model(play.model, {} if isinstance(play.model, Model) else play.model_settings)
+        return PlaySettings(self.options, model, concurrency, adaptive_start)
 
     def wired(self) -> dict[str, Environment]:
         """The environments by name, on their servers if there are any."""
-        found = {environment.name: environment for environment in self.environments}
-        if self.resources_url is None and self.agent_url is None:
-            return found
+        by_name = {environment.name: environment for environment in self.environments}
+        resources, agent = self.options.play.resources, self.options.play.agent
+        if resources is None and agent is None:
+            return by_name
         from ludus.remote.wiring import on_servers  # imported here: loading HTTP takes a third of a second
 
-        return {
-            name: on_servers(environment, resources=self.resources_url, agent=self.agent_url)
-            for name, environment in found.items()
-        }
+        return {name: on_servers(local, resources=resources, agent=agent) for name, local in by_name.items()}
 
     def encode(self) -> bytes:
         """The setup as bytes, with the search path of this process and the files of the environments' classes."""
@@ -90,14 +65,15 @@ class WorkerSetup:
 
     def pickle(self) -> tuple[bytes, ModuleNames]:
         """The setup as a pickle, and the modules that it names."""
-        environments = [replace(each, datasets=[], data={}) for each in self.environments]
-        model, buffer = self.model, io.BytesIO()
+        environments = [replace(environment, datasets=[], data={}) for environment in self.environments]
+        model, buffer = self.options.play.model, io.BytesIO()
         if isinstance(model, Model):
             model = copy.copy(model)
             model._users = model.observer = None
+        options = self.options.replace(model=model, input=None, prompt=None, ray_env=None)  # rows travel one by one
         pickler = _Pickler(buffer)
         try:
-            pickler.dump(replace(self, environments=environments, model=model))
+            pickler.dump(replace(self, environments=environments, options=options))
         except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
             cause = f"a worker process cannot get a copy of the model or the environment: {error}"
             raise UserError(cause, "Name the model as a text, or leave workers out") from error
@@ -115,11 +91,11 @@ class WorkerSetup:
             sys.path.insert(0, str(root / "modules"))
         for name, file in files.items():
             load_file(root / file, name)
-        found: WorkerSetup = pickle.loads(setup)
-        for environment in found.environments:
+        decoded: WorkerSetup = pickle.loads(setup)
+        for environment in decoded.environments:
             if (copied := folders.get(str(environment.folder))) is not None:
                 environment.folder = root / copied
-        return found
+        return decoded
 
 
 def shipped_root() -> Path:

@@ -22,6 +22,8 @@ from time import perf_counter
 import orjson
 
 from ludus.collection.branching import BranchPoint
+from ludus.collection.chaos.injection import Injector
+from ludus.collection.chaos.rates import Chaos
 from ludus.collection.engines.frames import READ_AHEAD, BodyParts, Frames, frame
 from ludus.collection.engines.leased_jobs import LeasedJobs
 from ludus.collection.engines.outbox import AHEAD_SECONDS, Outbox, TurnOutbox
@@ -90,12 +92,15 @@ class _Worker:
         self, setup: WorkerSetup, settings: PlaySettings, writer: asyncio.StreamWriter, reports: int, ahead: float
     ) -> None:
         self._setup, self._settings, self._writer, self._reports = setup, settings, writer, reports
-        self._environments = setup.wired()
+        environments = setup.wired()
         self._progress, self._watchdog = Progress(), LoopWatchdog()
         self._watchdog.on_blocked = self._report_blocking
-        self._outbox = Outbox(writer, self._plays_at_once, ahead)
-        if setup.chaos is not None:
-            self._outbox.news = self._progress.drain
+        if setup.options.play.chaos is not None:
+            injector = Injector(Chaos.parse(setup.options.play.chaos), self._progress.marks)
+            settings.model = injector.model(settings.model)
+            environments = {name: injector.environment(local) for name, local in environments.items()}
+        self._environments = environments
+        self._outbox = Outbox(writer, self._plays_at_once, ahead, self._progress.drain)
         self._jobs = LeasedJobs(self._outbox.lease_of, self._started, self._outbox.flush)
         turns = TurnOutbox(self._outbox) if setup.checkpoint else None
         self._playing = Playing(settings, self._outbox, self._progress, self._watchdog, turns)
@@ -126,6 +131,7 @@ class _Worker:
             self._writer.write(frame({"model": self._settings.model.stats()}))
 
     async def _receive(self, received: Frames, playing: asyncio.Task[None]) -> None:
+        turn = self._setup.options.rows.turn
         async for head, body in received:
             if "stop" in head:
                 playing.cancel()
@@ -139,8 +145,8 @@ class _Worker:
                 line = bytes(parts.next(length))
                 attempts = {repeat: attempt for repeat, attempt in repeats}
                 row, point = parse_row("a row", line), None
-                if self._setup.turn is not None:
-                    point = BranchPoint.of_line(line, self._setup.turn)
+                if turn is not None:
+                    point = BranchPoint.of_line(line, turn)
                     row = point.row
                 work = TaskWork(task_id, self._environments[environment], row, attempts, point=point, good=good)
                 work.recorded = [bytes(parts.next(size)) for size in recorded]

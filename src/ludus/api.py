@@ -1,4 +1,4 @@
-"""`ludus.collect`, `ludus.collect_async` and `ludus.stream`: a whole collection as one call."""
+"""`ludus.collect`, `ludus.collect_async` and `ludus.stream`: a whole collection as one call, with its telemetry."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ import asyncio
 import inspect
 import warnings
 from collections.abc import AsyncIterator, Callable
-from dataclasses import fields
 from typing import Any, TypeVar, Unpack
 
 from ludus.collection.collection import Collection, Environments, Watcher
 from ludus.collection.collector import Collector
-from ludus.collection.options import CollectArguments, Options, collect_options
+from ludus.collection.options import CollectArguments, Options
 from ludus.rollout import Rollout
 from ludus.runtime.running import run_to_end
+from ludus.telemetry.opening import open_telemetry
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _shows_options(function: F) -> F:
-    """List the options in the function's signature, which `help` and notebooks show."""
-    signature = inspect.signature(function)
-    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    more = [
-        inspect.Parameter(option.name, kind, default=option.default, annotation=option.type)
-        for option in fields(Options)
-    ]
-    function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+    """List the options in the function's signature and its docstring, which `help` and notebooks show."""
+    signature, keyword = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
+    parameters = [value for value in signature.parameters.values() if value.kind is not value.VAR_KEYWORD]
+    lines, title = [inspect.cleandoc(function.__doc__ or "")], ""
+    for part, spec, text in Options.all():
+        parameters.append(inspect.Parameter(spec.name, keyword, default=spec.default, annotation=spec.type))
+        if part.title != title:
+            title = part.title
+            lines.append(f"\n{title}:\n")
+        lines.append(f"    {spec.name}: {text.help}")
+    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    function.__doc__ = "\n".join(lines)
     return function
 
 
@@ -64,8 +67,9 @@ async def collect_async(
 
 
 def _prepared(environment: Environments, options: CollectArguments) -> tuple[Collection, Collector]:
-    collection = Collection(environment, collect_options(options))
-    return collection, collection.prepare(sink=collection.add_rollout if collection.files is None else None)
+    collection = Collection(environment, Options(**options))
+    sink = collection.add_rollout if collection.files is None else None
+    return collection, collection.prepare(sink=sink, observe=open_telemetry)
 
 
 def _loop_runs() -> bool:
@@ -83,9 +87,9 @@ async def stream(environment: Environments = None, **options: Unpack[CollectArgu
     async for rollout in ludus.stream("mcqa", model="local"):
         print(rollout.reward)
     """
-    collection = Collection(environment, collect_options(options))
+    collection = Collection(environment, Options(**options))
     queue: asyncio.Queue[Rollout | None] = asyncio.Queue(maxsize=1)
-    collector = collection.prepare(sink=queue.put)
+    collector = collection.prepare(sink=queue.put, observe=open_telemetry)
 
     async def produce() -> None:
         try:

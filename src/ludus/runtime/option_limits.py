@@ -1,4 +1,4 @@
-"""The largest numbers that command-line options accept."""
+"""The largest numbers that options accept."""
 
 from __future__ import annotations
 
