@@ -29,7 +29,7 @@ LAYERS = {room: -depth for depth, line in enumerate(ROOMS.strip().splitlines()) 
 
 #: The words: one file each at the top, which say what the architecture is.
 WORDS = """
-    agent dataset environment episode folder game model outcome prompt record resources response rollout task
+    agent dataset environment episode folder game model outcome prompt record recorder resources response rollout task
     tokens tools
 """.split()
 

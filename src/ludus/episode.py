@@ -19,14 +19,15 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat
 from ludus.errors import Failure, Stage
 from ludus.model import Model, Request
 from ludus.outcome import Verdict
+from ludus.recorder import EpisodeRecorder
 from ludus.resources import Resources
-from ludus.response import Item, Items, Response, add_usage, function_call_output, less_usage
+from ludus.response import Item, Items, Response, function_call_output
 from ludus.rollout import Job, Rollout
 from ludus.runtime.boundary import Deadline, failure_of, finish, reraise, step, together
 from ludus.runtime.threads import awaited, call_after, start_call
 from ludus.task import Task
-from ludus.tokens import TokenLog, Tokens
-from ludus.tools import Raised, ToolError, not_found
+from ludus.tokens import Tokens
+from ludus.tools import ToolError, not_found
 
 T = TypeVar("T")
 
@@ -63,22 +64,6 @@ class Limits(BaseModel):
         return Deadline(self.rollout, self.shortest)
 
 
-class SavesTurns(Protocol):
-    """Keeps the turns of one rollout, so that a killed collection can go on with it."""
-
-    def begin(self, saved: int = 0) -> None:
-        """The session is open. What comes from now on is new; `saved` turns are kept already."""
-
-    def save(self) -> None:
-        """A model call begins: keep what happened since the last one."""
-
-    def settle(self) -> Awaitable[None] | None:
-        """The model has answered. Returns what to await if what was saved is not safe yet."""
-
-    def end(self) -> None:
-        """The rollout has ended: what is not written yet is not needed any more."""
-
-
 class Episode:
     """One rollout in progress, as its agent uses it: the items so far, the model, and the tools of the task."""
 
@@ -87,14 +72,6 @@ class Episode:
         "_offered",
         "_recorded",
         "_start",
-        "_tokens",
-        "_tools",
-        "_tools_running",
-        "_turn_of_last_tool",
-        "asides",
-        "asked_version",
-        "began",
-        "calls",
         "deadline",
         "fails_on_tool_errors",
         "items",
@@ -104,19 +81,19 @@ class Episode:
         "model",
         "opening",
         "params",
+        "recorder",
         "resources",
-        "since",
-        "stage",
-        "steps",
         "task",
-        "timings",
-        "tool_errors",
-        "turns",
-        "usage",
     )
 
     def __init__(
-        self, job: Job, resources: Resources, model: Model, limits: Limits, deadline: Deadline | None = None
+        self,
+        job: Job,
+        resources: Resources,
+        model: Model,
+        limits: Limits,
+        deadline: Deadline | None = None,
+        recorder: EpisodeRecorder | None = None,
     ) -> None:
         task = job.task
         self.task: Task = task
@@ -129,27 +106,39 @@ class Episode:
         params.pop("input", None)
         params.pop("model", None)  # the collection chooses the model, not the row
         self.deadline = deadline or limits.deadline()
+        self.recorder = recorder or EpisodeRecorder()
         self.opening: asyncio.Future[Any] | None = None  #: a plain `def open` that may still run on its thread
-        self.stage: Stage = "open"
-        self.began = self.since = perf_counter()
-        self.timings: dict[str, float] = {}
-        self.steps: list[tuple[str, float, float]] = []  #: stage, time of its begin and seconds of each step
-        self.calls: list[dict[str, Any]] = []
-        self.usage: dict[str, Any] = {}
-        self.tool_errors: list[dict[str, Any]] = []
         self.fails_on_tool_errors = False
-        self.asides: list[Any] = []  #: what is not in the trajectory and a continuation needs, as JSON
-        self.turns: SavesTurns | None = None
-        self.asked_version: Any = None  #: the policy version of the last model call, as it began
         self.mask: str | None = None  #: the reason not to train on this rollout, if the agent knows one
         self._start = len(self.items)
         self._last: Response | None = None
         self._recorded: Response | None = None
-        self._tokens: TokenLog | None = None
         self._offered: set[str] = set()
-        self._tools: list[dict[str, Any]] | None = None  # the tools of the first model call
-        self._tools_running = 0
-        self._turn_of_last_tool: dict[str, Any] | None = None  # its entry in `calls`
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The records of the model calls so far."""
+        return self.recorder.calls
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """The usage of all model calls together."""
+        return self.recorder.usage
+
+    @property
+    def asides(self) -> list[Any]:
+        """What is not in the trajectory and a continuation needs, as JSON."""
+        return self.recorder.asides
+
+    @property
+    def tool_errors(self) -> list[dict[str, Any]]:
+        """The exceptions of tools: which, where and how often."""
+        return self.recorder.tool_errors
+
+    @property
+    def last_tokens(self) -> Tokens | None:
+        """The tokens of the last model call, or None if the model reported no token ids."""
+        return self.recorder.last_tokens
 
     async def open(self) -> None:
         """Open the session, and fix which tools the model may call."""
@@ -168,27 +157,31 @@ class Episode:
                 if tools:
                     self.params["tools"] = tools
             self._offered = {str(entry["name"]) for entry in tools if "name" in entry}
-            if self.turns is not None:
-                self.turns.begin()
+            if self.recorder.turns is not None:
+                self.recorder.turns.begin()
         except BaseException as error:
             reraise(error, "open")
 
     async def ask(self, **overrides: Any) -> Response:
         """Call the model with all items so far and append its answer. `overrides` replaces fields of the request."""
-        job, seconds, turns = self.job, self.limits.model, self.turns
-        if turns is not None:
-            turns.save()
-        tokens = self._tokens.last if self._tokens is not None else None
+        job, seconds, recorder = self.job, self.limits.model, self.recorder
+        # As the call begins: the weights may change before it is answered.
+        version = self.model.policy_version
+        recorder.ask(version)
         params = {**self.params, **overrides} if overrides else self.params
         # Positional arguments cost half of what keywords cost.
         request = Request(
-            self.items, job.rollout_id, job.seed, len(self.calls), perf_counter() + seconds, tokens, params
+            self.items,
+            job.rollout_id,
+            job.seed,
+            len(recorder.calls),
+            perf_counter() + seconds,
+            recorder.last_tokens,
+            params,
         )
-        # As the call begins: the weights may change before it is answered.
-        self.asked_version = version = self.model.policy_version
         response = await self.step("model", seconds, self.model.respond(request))
-        if turns is not None and (waits := turns.settle()) is not None:
-            await waits
+        if recorder.turns is not None and (unsaved := recorder.turns.settle()) is not None:
+            await unsaved
         if version is not None and response.tokens is not None and response.tokens.policy_version is None:
             response.tokens.policy_version = str(version)
         self.take(response, params.get("tools"))
@@ -202,21 +195,8 @@ class Episode:
         if (reason := response.aborted) is not None:
             raise Failure("aborted", f"the model's answer ended early, with the reason {reason!r:.80}", stage="model")
         self.items.extend(response.output)
-        if response.waited:
-            self.timings["connect"] = self.timings.get("connect", 0.0) + response.waited
         self._last = response
-        record: dict[str, Any] = {"items": len(response.output)}
-        if self._tools is None:
-            self._tools = tools or []
-        elif tools is not self._tools and (tools or []) != self._tools:
-            record["tools"] = tools or []
-        if (why := response.prompt_too_long) is not None:
-            record["prompt_too_long"] = why
-        if response.tokens is not None:
-            self._tokens = self._tokens or TokenLog()
-            record |= self._tokens.add(response.tokens)
-        self.calls.append(record)
-        add_usage(self.usage, response.usage)
+        self.recorder.answered(response, tools)
 
     async def run_tools(self, calls: list[Item]) -> None:
         """Run the function calls of one turn and append their outputs in order.
@@ -248,16 +228,12 @@ class Episode:
     def adopt(self, response: Response, calls: list[dict[str, Any]], usage: dict[str, Any]) -> None:
         """Append a trajectory that was played elsewhere or before, with the records of its model calls."""
         self._last, self._recorded = response, None
-        self._tools = response.tools or None
         self.items.extend(response.output)
-        self.calls += calls
-        add_usage(self.usage, usage)
+        self.recorder.adopt(response, calls, usage)
 
     def go_on(self, response: Response, calls: list[dict[str, Any]], usage: dict[str, Any]) -> None:
         """Append turns that this rollout played before it was interrupted. Its next call continues their tokens."""
-        if any("prefix" in call for call in calls):
-            self._tokens = self._tokens or TokenLog()
-            self._tokens.restore(calls)
+        self.recorder.continue_tokens(calls)
         self.adopt(response, calls, usage)
 
     def start_over(self, task: Task, resources: Resources) -> None:
@@ -265,15 +241,8 @@ class Episode:
         self.task = self.job.task = task
         self.resources = resources
         self.items = Items(task.input)
-        for kept in (self.calls, self.usage, self.timings, self.steps, self.tool_errors, self.asides):
-            kept.clear()
-        self.mask = self._last = self._recorded = self._tokens = self._tools = self._turn_of_last_tool = None
-
-    def usage_of(self, calls: int) -> dict[str, Any]:
-        """The usage of the first `calls` model calls: all of them, or all but the last one."""
-        if calls == len(self.calls) or self._last is None:
-            return self.usage
-        return less_usage(self.usage, self._last.usage)
+        self.recorder.clear()
+        self.mask = self._last = self._recorded = None
 
     def conclude(self, response: Response) -> None:
         """Make a recorded trajectory the whole response of this episode."""
@@ -288,15 +257,19 @@ class Episode:
         if self._recorded is not None:
             return self._recorded
         last = self._last.data if self._last else Response.of(model=self.model.name, status="incomplete").data
-        tools = self._tools if self._tools is not None else self.params.get("tools") or []
-        return Response({**last, "output": self.items.since(self._start), "usage": self.usage or None, "tools": tools})
+        recorder = self.recorder
+        tools = recorder.first_tools if recorder.first_tools is not None else self.params.get("tools") or []
+        usage = recorder.usage or None
+        return Response({**last, "output": self.items.since(self._start), "usage": usage, "tools": tools})
 
-    async def call_tool(self, name: str, arguments: str) -> str:
+    def call_tool(self, name: str, arguments: str) -> Awaitable[str]:
         """Run one tool, if the task offers it, and return the text that the model sees. No item is appended."""
+        return self.recorder.tool(name, self._call_tool(name, arguments))
+
+    async def _call_tool(self, name: str, arguments: str) -> str:
         if name not in self._offered:
             return str(not_found())
-        self._record_overlap()
-        self._tools_running += 1
+        self.recorder.tool_began()
         try:
             output = await self.resources.call(name, arguments)
         except Exception:
@@ -304,56 +277,19 @@ class Episode:
         except BaseException as error:  # `exit()` must not leave an asyncio task: it would end the event loop
             reraise(error, "tool")
         finally:
-            self._tools_running -= 1
+            self.recorder.tool_ended()
         if not isinstance(output, ToolError):
             return output
-        if output.raised is not None:
-            self._count_tool_error(name, output.raised)
+        raised = output.raised
+        if raised is not None:
+            if self.fails_on_tool_errors:
+                raise Failure("crash", f"tool `{name}` raised {raised.text}", stage="tool", where=raised.where)
+            self.recorder.tool_raised(name, raised)
         return str(output)
-
-    def _count_tool_error(self, name: str, raised: Raised) -> None:
-        """Count an exception of a tool, or fail the rollout if the agent is set to do so."""
-        if self.fails_on_tool_errors:
-            raise Failure("crash", f"tool `{name}` raised {raised.text}", stage="tool", where=raised.where)
-        error = {"tool": name, "exception": raised.exception, "where": raised.where}
-        for known in self.tool_errors:
-            if known.items() >= error.items():
-                known["count"] += 1
-                return
-        self.tool_errors.append({**error, "count": 1})
-
-    def _record_overlap(self) -> None:
-        """A tool call begins: from the second call of a turn on, record whether calls of the turn run at once.
-
-        A replay runs them the same way, because calls that race leave another state than calls in sequence.
-        """
-        turn = self.calls[-1] if self.calls else None
-        if turn is not None and turn is self._turn_of_last_tool:
-            turn["parallel"] = self._tools_running > 0 or turn.get("parallel", False)
-        self._turn_of_last_tool = turn
-
-    @property
-    def first_tools(self) -> list[dict[str, Any]] | None:
-        """The tools of the first model call; None before it."""
-        return self._tools
-
-    @property
-    def last_tokens(self) -> Tokens | None:
-        """The tokens of the last model call, or None if the model reported no token ids."""
-        return self._tokens.last if self._tokens is not None else None
-
-    def timed_steps(self) -> list[tuple[str, float, float]]:
-        """The steps in the order in which they ended: stage, seconds from the rollout's start to its begin, seconds.
-
-        Times are whole microseconds. `round` takes four times as long.
-        """
-        began = self.began
-        return [(stage, int((at - began) * 1e6) / 1e6, int(taken * 1e6) / 1e6) for stage, at, taken in self.steps]
 
     def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str = "") -> Awaitable[T]:
         """Await one step under its deadline, record its time, and raise its `Failure`. See `boundary.step`."""
-        self.stage, self.since = stage, perf_counter()
-        return step(stage, seconds, work, name, self.deadline, self.timings, self.since, self.steps)
+        return self.recorder.step(stage, seconds, work, name, self.deadline)
 
 
 class Acting(Protocol):
@@ -369,18 +305,19 @@ async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollo
     Without `verify`, a rollout that did not fail has no verdict: the caller judges it, for example with its group.
     """
     began = perf_counter()
-    rollout = Rollout(episode.job, episode.usage, episode.timings, episode.calls, episode.tool_errors)
+    recorder = episode.recorder
+    rollout = recorder.rollout(episode.job)
     deadline, limits = episode.deadline, episode.limits
     deadline.start()
     try:
         await episode.open()
-        episode.stage = "agent"
+        recorder.stage = "agent"
         rollout.stop_reason = await agent.act(episode)
         rollout.response = response = episode.response
         if verify:
             verify_ = episode.resources.verify
-            given = await episode.step("verify", limits.verify, awaited(verify_, episode.task, response))
-            rollout.judge(Verdict.of(given, verify_), episode.mask)
+            judged = await episode.step("verify", limits.verify, awaited(verify_, episode.task, response))
+            rollout.judge(Verdict.of(judged, verify_), episode.mask)
         if deadline.leave():
             raise deadline.timeout("agent", limits.rollout, "the rollout")
     except BaseException as error:
@@ -391,19 +328,19 @@ async def play(episode: Episode, agent: Acting, *, verify: bool = True) -> Rollo
         if type(episode.resources).close is not Resources.close:
             await _close(episode, rollout)
         rollout.response = rollout.response or episode.response
-        timings = episode.timings
+        timings = recorder.timings
         timings["total"] = timings.get("total", 0.0) + perf_counter() - began
-        rollout.steps = episode.timed_steps()
+        recorder.end(rollout)
     return rollout
 
 
 async def _close(episode: Episode, rollout: Rollout) -> None:
     """Close the session, however the rollout ended and however often its asyncio task is cancelled meanwhile."""
-    episode.stage, episode.since = "close", perf_counter()
-    seconds = episode.limits.close
+    recorder, seconds = episode.recorder, episode.limits.close
+    recorder.enter("close")
     work = call_after(episode.opening, seconds / 2, episode.resources.close)
     try:
-        await finish(step("close", seconds, work, timings=episode.timings, steps=episode.steps))
+        await finish(step("close", seconds, work, timings=recorder.timings, steps=recorder.steps))
     except Failure as failure:
         rollout.fail(failure)
 

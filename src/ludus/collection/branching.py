@@ -18,7 +18,6 @@ from ludus.agent import can_continue
 from ludus.agents.recorded import NO_MODEL, reach
 from ludus.agents.recorded_calls import call_start, sizes_of, without_tokens
 from ludus.collection.player import Player
-from ludus.collection.step_times import timed
 from ludus.data.row_checks import ReadTask, parse_row
 from ludus.data.rows import Rows, UniqueIds
 from ludus.data.shards import Split
@@ -114,14 +113,13 @@ class BranchPoints:
         self._points: dict[str, BranchPoint] = {}
 
     def add(self, task_id: str, point: BranchPoint, continuations: int) -> None:
-        """Add a branch point of which so many continuations will be played."""
+        """Add a branch point with the number of its continuations."""
         point.sessions_needed = continuations
         self._points[task_id] = point
 
     def episode(self, job: Job, player: Player, deadline: Deadline) -> Episode:
         """The episode of a continuation."""
-        kind = timed(_Continuation) if player.times_steps else _Continuation
-        return kind(self, self._points[job.task_id], job, player, deadline)
+        return _Continuation(self, self._points[job.task_id], job, player, deadline)
 
     async def session(self, task_id: str, player: Player) -> Resources:
         """A session that was replayed up to the branch point, for one continuation."""
@@ -247,7 +245,7 @@ class _Continuation(Episode):
         self, branches: BranchPoints, point: BranchPoint, job: Job, player: Player, deadline: Deadline
     ) -> None:
         placeholder = Resources()  # replaced by `open`
-        super().__init__(job, placeholder, player.model, player.environment.limits, deadline)
+        super().__init__(job, placeholder, player.model, player.environment.limits, deadline, player.recorder())
         self._branches, self._point, self._player = branches, point, player
         job.origin = {"parent": point.parent, "branch_turn": point.turn, "session_seed": point.seed}
 

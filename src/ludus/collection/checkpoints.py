@@ -166,13 +166,14 @@ class SavedTurns:
             "from": calls - self._first,
             "items": episode.items.encoded()[items:to_items],
             "model_calls": episode.calls[calls:to_calls],
-            "usage": episode.usage_of(to_calls),
-            "timings": episode.timings,
+            "usage": episode.recorder.usage_of(to_calls),
+            "timings": episode.recorder.timings,
         }
         if to_asides > asides:
             turn["asides"] = episode.asides[asides:to_asides]
-        if calls == self._first and episode.first_tools is not episode.params.get("tools"):
-            turn["tools"] = episode.first_tools
+        tools = episode.recorder.first_tools
+        if calls == self._first and tools is not episode.params.get("tools"):
+            turn["tools"] = tools
         self._written = self._reached
         self._number = writer.add(job, encode(turn), to_calls - self._first)
 
@@ -228,8 +229,8 @@ class ResumingAgent:
         except (Failure, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             await self._start_over(episode, Failure.of(error, "tool"))
         else:
-            if episode.turns is not None:
-                episode.turns.begin(saved)
+            if episode.recorder.turns is not None:
+                episode.recorder.turns.begin(saved)
         return await self._agent.act(episode)
 
     async def _catch_up(self, episode: Episode) -> int:
@@ -238,16 +239,11 @@ class ResumingAgent:
         offset = len(episode.items) - len(episode.task.input)
         before = Ending.of(episode.response) if talks else None
         whole = rollout.response(before, talks=talks)
-        given = [dict(call) for call in episode.calls]  # of a branch: tool calls are noted in the last of them
+        branched = [dict(call) for call in episode.calls]  # of a branch: tool calls are noted in the last of them
         await catch_up(episode, _own_part(whole, before, offset), rollout.calls)
-        episode.calls[:] = given
+        episode.calls[:] = branched
         episode.go_on(whole, rollout.calls, rollout.usage)
-        episode.asides += rollout.asides
-        episode.timings.clear()
-        replayed = perf_counter() - began
-        earlier = sum(taken for stage, taken in rollout.timings.items() if stage not in ("connect", "total"))
-        episode.timings.update({**rollout.timings, "replay": replayed, "total": earlier})
-        episode.steps[:] = [("replay", began, replayed)]
+        episode.recorder.resume(began, rollout.timings, rollout.asides)
         self._progress.resumed += 1
         self._progress.turns_kept += len(rollout.calls)
         return len(rollout.calls)
@@ -259,7 +255,7 @@ class ResumingAgent:
         self._progress.notices.append(f"rollout {episode.job.rollout_id} starts over: {why}")
         if type(episode.resources).close is not Resources.close:
             limit = episode.limits.close
-            await step("close", limit, awaited(episode.resources.close), "", None, episode.timings)
+            await step("close", limit, awaited(episode.resources.close), "", None, episode.recorder.timings)
         environment = self._player.environment
         session = environment.session(self._player.shared, episode.job.seed)
         episode.start_over(environment.task(private(episode.job.row)), session)

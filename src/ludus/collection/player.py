@@ -11,10 +11,10 @@ import copy
 from typing import Any
 
 from ludus.agent import Agent
-from ludus.collection.step_times import step_times, timed
 from ludus.environment import Environment
 from ludus.episode import Acting, Episode, play
 from ludus.model import Model
+from ludus.recorder import EpisodeRecorder, TracingRecorder
 from ludus.rollout import Job, Rollout
 from ludus.runtime.boundary import Deadline
 from ludus.store.receipts import Signer
@@ -44,8 +44,7 @@ class Player:
         self.model = model
         self.signer = Signer(environment)
         self._require_tokens = tokens
-        self.times_steps = times_steps
-        self._episode = timed(Episode) if times_steps else Episode
+        self.recorder = TracingRecorder if times_steps else EpisodeRecorder
         self._verifies_each = not environment.resources.by_group
         self._fails_on_tool_errors = getattr(environment.agent.config, "tool_errors", "show") == "fail"
 
@@ -59,7 +58,7 @@ class Player:
         """An episode with a new session. Raises `Failure` if the session cannot be created."""
         environment = self.environment
         session = environment.session(self.shared, job.seed)
-        episode = self._episode(job, session, self.model, environment.limits, deadline)
+        episode = Episode(job, session, self.model, environment.limits, deadline, self.recorder())
         episode.fails_on_tool_errors = self._fails_on_tool_errors
         return episode
 
@@ -68,8 +67,6 @@ class Player:
         rollout = await play(episode, agent or self.agent, verify=self._verifies_each)
         if self._require_tokens:
             rollout.require_tokens()
-        if self.times_steps:
-            rollout.step_times = step_times(episode)
         if rollout.verdict is not None and rollout.response is not None:
             job = episode.job
             rollout.receipt = self.signer.sign(job.row, rollout.response.output, job.task_id)
@@ -93,7 +90,7 @@ class Players:
             if player is None:
                 enter = self._stack.enter_async_context
                 shared, agent = await enter(environment.share()), await enter(environment.agent.share())
-                given = {"tokens": self._require_tokens, "times_steps": self._times_steps}
-                player = Player(environment, shared, agent, self._model, **given)
+                wanted = {"tokens": self._require_tokens, "times_steps": self._times_steps}
+                player = Player(environment, shared, agent, self._model, **wanted)
                 self.opened[environment.name] = player
         return player

@@ -28,10 +28,11 @@ class StageReport:
         """The report on episodes in this process. `in_groups` rollouts wait for the verdict of their group."""
         report = cls()
         for episode in episodes:
-            report.stages[episode.stage] += 1
-            report.changed = max(report.changed, episode.since)
-            if episode.stage == "close":
-                report.closing_since = min(report.closing_since or episode.since, episode.since)
+            stage, since = episode.recorder.stage, episode.recorder.since
+            report.stages[stage] += 1
+            report.changed = max(report.changed, since)
+            if stage == "close":
+                report.closing_since = min(report.closing_since or since, since)
         if in_groups:
             report.stages["group"] = in_groups
         return report

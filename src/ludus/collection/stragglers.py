@@ -108,7 +108,7 @@ def stale(episodes: Iterable[Episode], limit: int, newest: Any = None) -> list[t
 def _versions(episode: Episode) -> list[int]:
     calls = episode.calls
     if not calls:  # its first call is under way
-        return _numbers([episode.asked_version])
+        return _numbers([episode.recorder.asked_version])
     return _numbers(call.get("policy_version") for call in (calls[:1] + calls[-1:]))
 
 

@@ -64,7 +64,7 @@ class RemoteAgent(Agent):
         row = client.checked(reply)
         response = Response.checked(row.get("response"))
         episode.adopt(response, row.get("model_calls") or [], row.get("usage") or response.usage)
-        episode.tool_errors += read_tool_errors(row)
+        episode.tool_errors.extend(read_tool_errors(row))
         resources.verdict = verdict_in(row, job.row)
         return str(row.get("stop_reason") or "completed")
 

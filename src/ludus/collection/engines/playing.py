@@ -22,7 +22,6 @@ from ludus.collection.options import Options
 from ludus.collection.plan import TaskWork
 from ludus.collection.player import Players
 from ludus.collection.progress import Progress
-from ludus.collection.step_times import step_times
 from ludus.collection.stragglers import STALE_SECONDS, Stragglers, stale
 from ludus.collection.watchdog import LoopWatchdog
 from ludus.environment import Environment
@@ -311,7 +310,7 @@ class Playing:
             return rollout, None
         agent: Acting = player.agent
         if self._turns is not None and self._saves_turns[environment.name]:
-            episode.turns = SavedTurns(self._turns, episode)
+            episode.recorder.turns = SavedTurns(self._turns, episode)
             if job.turns:
                 agent = ResumingAgent(agent, job.turns, player, self._progress)
         in_flight = self._progress.in_flight
@@ -323,12 +322,15 @@ class Playing:
             raise
         finally:
             in_flight.discard(episode)
-        if self._turns is not None and episode.turns is not None:
+        saved = episode.recorder.turns
+        if self._turns is not None and saved is not None:
             if self._by_group[environment.name]:
                 self._turns.write()  # it may wait long for the others of its group
             else:
-                episode.turns.end()
-            episode.turns = None  # a reference cycle would keep the whole rollout until Python looks for cycles
+                saved.end()
+            episode.recorder.turns = (
+                None  # a reference cycle would keep the whole rollout until Python looks for cycles
+            )
         return played, episode.mask
 
 
@@ -338,10 +340,11 @@ def _ended(job: Job, why: Failure | None, episode: Episode | None = None) -> Pla
         return None
     rollout = Rollout(job)
     if episode is not None:
-        if episode.turns is not None:
-            episode.turns.end()
-        rollout.usage, rollout.timings, rollout.calls = episode.usage, episode.timings, episode.calls
-        rollout.response, rollout.tool_errors = episode.response, episode.tool_errors
-        rollout.step_times, rollout.steps = step_times(episode), episode.timed_steps()
+        recorder = episode.recorder
+        if recorder.turns is not None:
+            recorder.turns.end()
+        rollout = recorder.rollout(job)
+        rollout.response = episode.response
+        recorder.end(rollout)
     rollout.fail(why)
     return rollout, None

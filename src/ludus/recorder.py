@@ -1,0 +1,254 @@
+"""What a rollout records while it is played: its model calls with their tokens, its times, and turns to be saved.
+
+An `Episode` has one recorder. `Rollout` gets what it recorded, and a display asks it for the current stage.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable
+from time import perf_counter
+from typing import Any, Protocol, TypeVar
+
+from ludus.errors import Failure, Stage
+from ludus.response import Response, add_usage, less_usage
+from ludus.rollout import Job, Rollout
+from ludus.runtime.boundary import Deadline, step
+from ludus.tokens import TokenLog, Tokens
+from ludus.tools import Raised
+
+T = TypeVar("T")
+
+#: The fields of a model's usage that a traced step keeps.
+_USAGE = ("input_tokens", "output_tokens")
+
+
+class SavesTurns(Protocol):
+    """Keeps the turns of one rollout, so that a killed collection can go on with it."""
+
+    def begin(self, saved: int = 0) -> None:
+        """The session is open. What comes from now on is new; `saved` turns are kept already."""
+
+    def save(self) -> None:
+        """A model call begins: keep what happened since the last one."""
+
+    def settle(self) -> Awaitable[None] | None:
+        """The model has answered. Returns what to await if what was saved is not safe yet."""
+
+    def end(self) -> None:
+        """The rollout has ended: what is not written yet is not needed any more."""
+
+
+class EpisodeRecorder:
+    """Records one rollout. Times are of `time.perf_counter`."""
+
+    __slots__ = (
+        "_last_usage",
+        "_tokens",
+        "_tools_running",
+        "_turn_of_last_tool",
+        "asides",
+        "asked_version",
+        "began",
+        "calls",
+        "first_tools",
+        "since",
+        "stage",
+        "steps",
+        "timings",
+        "tool_errors",
+        "turns",
+        "usage",
+    )
+
+    def __init__(self) -> None:
+        self.stage: Stage = "open"
+        self.began = self.since = perf_counter()
+        self.timings: dict[str, float] = {}
+        self.steps: list[tuple[str, float, float]] = []  #: stage, time of its begin and seconds of each step
+        self.calls: list[dict[str, Any]] = []
+        self.usage: dict[str, Any] = {}
+        self.tool_errors: list[dict[str, Any]] = []
+        self.asides: list[Any] = []  #: what is not in the trajectory and a continuation needs, as JSON
+        self.turns: SavesTurns | None = None
+        self.asked_version: Any = None  #: the policy version of the last model call, as it began
+        self.first_tools: list[dict[str, Any]] | None = None  #: the tools of the first model call
+        self._last_usage: dict[str, Any] | None = None
+        self._tokens: TokenLog | None = None
+        self._tools_running = 0
+        self._turn_of_last_tool: dict[str, Any] | None = None  # its entry in `calls`
+
+    def enter(self, stage: Stage) -> float:
+        """A stage begins. Returns the time."""
+        self.stage, self.since = stage, perf_counter()
+        return self.since
+
+    def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str, deadline: Deadline) -> Awaitable[T]:
+        """Await one step under its deadline, record its time, and raise its `Failure`. See `boundary.step`."""
+        self.stage, self.since = stage, perf_counter()
+        return step(stage, seconds, work, name, deadline, self.timings, self.since, self.steps)
+
+    def tool(self, name: str, work: Awaitable[T]) -> Awaitable[T]:
+        """Await one tool call. A turn's calls are one step."""
+        return work
+
+    def ask(self, version: Any) -> None:
+        """A model call begins. The turn before it has ended."""
+        self.asked_version = version
+        if self.turns is not None:
+            self.turns.save()
+
+    def answered(self, response: Response, tools: list[dict[str, Any]] | None) -> None:
+        """Record an answer of the model: its tokens, its usage, and the `tools` that its request offered."""
+        if response.waited:
+            self.timings["connect"] = self.timings.get("connect", 0.0) + response.waited
+        record: dict[str, Any] = {"items": len(response.output)}
+        if self.first_tools is None:
+            self.first_tools = tools or []
+        elif tools is not self.first_tools and (tools or []) != self.first_tools:
+            record["tools"] = tools or []
+        if (why := response.prompt_too_long) is not None:
+            record["prompt_too_long"] = why
+        if response.tokens is not None:
+            self._tokens = self._tokens or TokenLog()
+            record |= self._tokens.add(response.tokens)
+        self.calls.append(record)
+        self._last_usage = response.usage
+        add_usage(self.usage, self._last_usage)
+
+    def adopt(self, response: Response, calls: list[dict[str, Any]], usage: dict[str, Any]) -> None:
+        """Record calls that were made elsewhere or before."""
+        self.first_tools = response.tools or None
+        self.calls += calls
+        self._last_usage = response.usage
+        add_usage(self.usage, usage)
+
+    def continue_tokens(self, calls: list[dict[str, Any]]) -> None:
+        """Let the tokens of the next call continue those of earlier calls of this rollout."""
+        if any("prefix" in call for call in calls):
+            self._tokens = self._tokens or TokenLog()
+            self._tokens.restore(calls)
+
+    def usage_of(self, calls: int) -> dict[str, Any]:
+        """The usage of the first `calls` model calls: all of them, or all but the last one."""
+        if calls == len(self.calls) or self._last_usage is None:
+            return self.usage
+        return less_usage(self.usage, self._last_usage)
+
+    @property
+    def last_tokens(self) -> Tokens | None:
+        """The tokens of the last model call, or None if the model reported no token ids."""
+        return self._tokens.last if self._tokens is not None else None
+
+    def tool_began(self) -> None:
+        """A tool call begins: from the second call of a turn on, record whether calls of the turn run at once.
+
+        A replay runs them the same way, because calls that race leave another state than calls in sequence.
+        """
+        turn = self.calls[-1] if self.calls else None
+        if turn is not None and turn is self._turn_of_last_tool:
+            turn["parallel"] = self._tools_running > 0 or turn.get("parallel", False)
+        self._turn_of_last_tool = turn
+        self._tools_running += 1
+
+    def tool_ended(self) -> None:
+        """A tool call has ended."""
+        self._tools_running -= 1
+
+    def tool_raised(self, name: str, raised: Raised) -> None:
+        """Count an exception of a tool."""
+        error = {"tool": name, "exception": raised.exception, "where": raised.where}
+        for known in self.tool_errors:
+            if known.items() >= error.items():
+                known["count"] += 1
+                return
+        self.tool_errors.append({**error, "count": 1})
+
+    def clear(self) -> None:
+        """Forget everything that happened, except the time of the begin and where turns are saved."""
+        for record in (self.calls, self.usage, self.timings, self.steps, self.tool_errors, self.asides):
+            record.clear()
+        self.first_tools = self._last_usage = self._tokens = self._turn_of_last_tool = None
+
+    def resume(self, began: float, timings: dict[str, float], asides: list[Any]) -> None:
+        """The rollout goes on after turns that were played again from `began` on, with the times it had before."""
+        replayed = perf_counter() - began
+        earlier = sum(taken for stage, taken in timings.items() if stage not in ("connect", "total"))
+        self.timings.clear()
+        self.timings.update({**timings, "replay": replayed, "total": earlier})
+        self.steps[:] = [("replay", began, replayed)]
+        self.asides += asides
+
+    def rollout(self, job: Job) -> Rollout:
+        """The rollout of a job, which shares what is recorded."""
+        return Rollout(job, self.usage, self.timings, self.calls, self.tool_errors)
+
+    def end(self, rollout: Rollout) -> None:
+        """Give the rollout its steps. Times are whole microseconds: `round` takes four times as long."""
+        began = self.began
+        rollout.steps = [
+            (stage, int((at - began) * 1e6) / 1e6, int(taken * 1e6) / 1e6) for stage, at, taken in self.steps
+        ]
+
+
+class TracingRecorder(EpisodeRecorder):
+    """Records also when each step began, for traces: model calls, each tool call, verify and so on.
+
+    A step is `{"stage", "at", "seconds"}`, with `name` for a tool, `error` if it went wrong, and for a model call that
+    was answered `model`, `input_tokens` and `output_tokens`. `at` counts from the start of the rollout.
+    """
+
+    __slots__ = ("_traced", "_wall")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wall = time.time()
+        self._traced: list[dict[str, Any]] = []
+
+    def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str, deadline: Deadline) -> Awaitable[T]:
+        """Await one step, and record it. The calls of a turn's tools are recorded one by one."""
+        awaited = super().step(stage, seconds, work, name, deadline)
+        return awaited if stage == "tool" else self._trace({"stage": stage}, awaited)
+
+    def tool(self, name: str, work: Awaitable[T]) -> Awaitable[T]:
+        """Await one tool call, and record it."""
+        return self._trace({"stage": "tool", "name": name}, work)
+
+    def answered(self, response: Response, tools: list[dict[str, Any]] | None) -> None:
+        """Record an answer of the model, and add its tokens to the step of its call."""
+        super().answered(response, tools)
+        call = next((entry for entry in reversed(self._traced) if entry["stage"] == "model"), None)
+        if call is not None and "model" not in call:
+            usage = response.usage
+            call["model"] = str(response.data.get("model") or "")
+            call |= {key: usage[key] for key in _USAGE if isinstance(usage.get(key), int)}
+
+    def tool_raised(self, name: str, raised: Raised) -> None:
+        """Count an exception of a tool, and add it to the step of its call."""
+        for entry in self._traced:
+            if entry.get("name") == name and "seconds" not in entry and "error" not in entry:
+                entry["error"] = raised.exception
+                break
+        super().tool_raised(name, raised)
+
+    def clear(self) -> None:
+        """Forget everything that happened."""
+        super().clear()
+        self._traced.clear()
+
+    def end(self, rollout: Rollout) -> None:
+        """Give the rollout its steps, also in the order in which they began."""
+        super().end(rollout)
+        rollout.step_times = {"started": round(self._wall, 6), "steps": self._traced}
+
+    async def _trace(self, entry: dict[str, Any], work: Awaitable[T]) -> T:
+        began = perf_counter()
+        entry["at"] = round(began - self.began, 6)
+        self._traced.append(entry)
+        try:
+            return await work
+        except Failure as failure:
+            entry["error"] = failure.kind
+            raise
+        finally:
+            entry["seconds"] = round(perf_counter() - began, 6)
