@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from interrupted import Asked, Climb, Compared, Ledger, adds, complete, rows
 from kills import Killed
 
+import ludus
 from ludus import UserError
 from ludus.collection.chaos.rates import Chaos
 from ludus.collection.chaos.records import Faults, check_records
@@ -84,6 +85,16 @@ def test_the_command_breaks_workers_and_says_in_one_line_that_the_records_are_ri
     (line,) = [each for each in done.stderr.splitlines() if each.startswith("chaos: ")]
     assert line.startswith("chaos: 16 rollouts, each with one record, none scored on a fault. Faults: ")
     assert "worker_kill" in line
+
+
+def test_a_resumed_run_meets_other_faults_in_its_worker_processes_too(tmp_path, monkeypatch):
+    folder = Killed(tmp_path / "sums", 8).folder
+    monkeypatch.syspath_prepend(folder)
+    options: dict[str, Any] = {"model": "scripted:answers:respond", "input": folder / "rows.jsonl", "workers": 2}
+    options |= {"output": tmp_path / "out", "chaos": "seed=1,judge_down=50%"}
+    first = ludus.collect(str(folder), **options).metrics["counts"]
+    second = ludus.collect(str(folder), **options, resume=True).metrics["counts"]
+    assert 0 < first["completed"] < second["completed"]
 
 
 ROW = {"rollout_id": "a-0", "attempt": 1, "rollout_seed": 5, "reward": 1.0}
