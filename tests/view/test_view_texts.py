@@ -55,7 +55,7 @@ def helpers_of_this_process() -> list[int]:
     found = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):  # it has just ended
-            if "processes_child.py" in " ".join(child.cmdline()):
+            if "processes_child" in " ".join(child.cmdline()):
                 found.append(child.pid)
     return found
 

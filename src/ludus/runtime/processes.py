@@ -31,7 +31,8 @@ from ludus.runtime.threads import in_thread
 T = TypeVar("T")
 Target = tuple[str, str | None, str]
 
-_CHILD = Path(__file__).with_name("processes_child.py")
+#: Starts a child, which finds our code in the folder that is its argument until the parent has sent `sys.path`.
+_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from ludus.runtime.processes_child import main; main()"
 _IMPORT_SECONDS = 120.0
 _GIGABYTE = 1 << 30
 
@@ -151,7 +152,7 @@ class _Child:
         self.socket, theirs = socket.socketpair()
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", str(_CHILD)],
+                [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parents[2])],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -15,12 +15,14 @@ import pickle
 import resource
 import select
 import signal
-import struct
 import sys
 import traceback
 import types
+from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from ludus.runtime.frames import HEADER, frame_start
 
 Parts = list[bytearray]
 
@@ -28,7 +30,7 @@ MOST_PARTS = 64  #: buffers per system call; the kernel's limit is 1,024
 
 
 def packed(message: Any) -> list[memoryview]:
-    """A message as it is sent: the number of its parts, their lengths, and the parts.
+    """A message as it is sent: a frame whose head holds the lengths of its parts, and whose body is the parts.
 
     The first part is a pickle. A `pickle.PickleBuffer` in the message becomes its own part and is never copied. Do not
     wrap a memoryview in it: if garbage collection frees both at once, Python 3.11 crashes.
@@ -36,8 +38,8 @@ def packed(message: Any) -> list[memoryview]:
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(message, 5, buffer_callback=buffers.append)
     parts = [memoryview(data), *(buffer.raw() for buffer in buffers)]
-    lengths = struct.pack(f"={1 + len(parts)}Q", len(parts), *map(len, parts))
-    return [memoryview(lengths), *(part for part in parts if part)]
+    lengths = array("Q", map(len, parts))
+    return [memoryview(frame_start(lengths.tobytes(), sum(lengths))), *(part for part in parts if part)]
 
 
 def without(parts: list[memoryview], sent: int) -> list[memoryview]:
@@ -51,9 +53,9 @@ def without(parts: list[memoryview], sent: int) -> list[memoryview]:
 
 def receive(parts: Parts) -> Iterator[memoryview]:
     """Yield buffers to be filled one after the other, and add the parts of one message to `parts`."""
-    count = bytearray(8)
-    yield memoryview(count)
-    lengths = bytearray(8 * int.from_bytes(count, sys.byteorder))
+    header = bytearray(HEADER.size)
+    yield memoryview(header)
+    lengths = bytearray(HEADER.unpack(header)[0])
     yield memoryview(lengths)
     for length in memoryview(lengths).cast("Q"):
         part = bytearray(length)
@@ -190,7 +192,3 @@ def main() -> None:
             channel.write(packed((True, None)))
         except BaseException as error:
             channel.write(failed(error))
-
-
-if __name__ == "__main__":
-    main()

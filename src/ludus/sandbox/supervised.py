@@ -11,19 +11,17 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from ludus.runtime.frames import HEADER, frame_start
 from ludus.sandbox.cgroups import ControlGroup
 from ludus.sandbox.egress import Egress
 from ludus.sandbox.protocol import ExecResult, Program, Sandbox, SandboxError, SandboxSpec
 from ludus.sandbox.supervised_start import supervisor_source
-
-_HEADER = struct.Struct("!II")
 
 #: Seconds that a supervisor gets to answer after its program's time is up, on a busy machine.
 _GRACE = 30.0
@@ -155,10 +153,9 @@ class SupervisedSandbox(Sandbox):
         if self.gone:
             raise SandboxError("the sandbox is gone")
         async with self._turn:
-            text = json.dumps(head).encode()
             try:
                 async with asyncio.timeout(within):
-                    return await self._exchange(_HEADER.pack(len(text), len(body)) + text + body)
+                    return await self._exchange(frame_start(json.dumps(head).encode(), len(body)) + body)
             except (OSError, EOFError, TimeoutError) as error:
                 if self.gone:
                     raise SandboxError("the sandbox was closed while a program ran in it") from error
@@ -177,7 +174,7 @@ class SupervisedSandbox(Sandbox):
         self._exchanging = True
         try:
             await asyncio.get_running_loop().sock_sendall(self._control, message)
-            size, rest = _HEADER.unpack(await self._exactly(_HEADER.size))
+            size, rest = HEADER.unpack(await self._exactly(HEADER.size))
             data = await self._exactly(size + rest)
         finally:
             self._exchanging = False

@@ -21,7 +21,10 @@ PACKAGES = "/opt/packages"
 LIBRARIES = "/opt/libraries"
 
 #: The modules of the supervisor, in the order in which they import each other.
-_MODULES = ("folders", "relay", "processes", "program", "python", "supervisor")
+_MODULES = (
+    "ludus.runtime.frames",
+    *(f"ludus.sandbox.inside.{name}" for name in ("folders", "relay", "processes", "program", "python", "supervisor")),
+)
 
 #: What the interpreter inside runs first: the supervisor's modules come through the socket.
 _BOOTSTRAP = """
@@ -46,9 +49,11 @@ def supervisor_command() -> list[str]:
 @cache
 def supervisor_source() -> bytes:
     """The modules of the supervisor, as the bootstrap reads them. Their packages are empty inside."""
-    folder, package = Path(__file__).with_name("inside"), "ludus.sandbox.inside"
-    modules = {"ludus": "", "ludus.sandbox": "", package: ""}
-    modules |= {f"{package}.{name}": (folder / f"{name}.py").read_text(encoding="utf-8") for name in _MODULES}
+    packages = ("ludus", "ludus.runtime", "ludus.sandbox", "ludus.sandbox.inside")
+    modules = dict.fromkeys(packages, "")
+    for name in _MODULES:
+        path = Path(__file__).parents[2].joinpath(*name.split(".")).with_suffix(".py")
+        modules[name] = path.read_text(encoding="utf-8")
     return json.dumps(modules).encode()
 
 

@@ -1,29 +1,23 @@
-"""Frames between a collection and its workers: a head of JSON, and a body of bytes.
-
-A frame starts with the lengths of both, four and eight bytes. A frame that ends early, because the sender died, is
-dropped.
-"""
+"""Frames between a collection and its workers: a head of JSON, and a body of bytes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 import orjson
 
 from ludus.runtime.encoding import encode
-
-_HEAD_BYTES, _BODY_BYTES = 4, 8
+from ludus.runtime.frames import HEADER, frame_start
 
 #: The read buffer of a connection.
 READ_AHEAD = 1 << 20
 
 
-def frame(head: Any, body: Iterable[bytes] = ()) -> bytes:
+def frame(head: Any, body: Collection[bytes] = ()) -> bytes:
     """The bytes of a frame. The parts of the body are joined."""
-    text, data = encode(head), b"".join(body)
-    return b"".join((len(text).to_bytes(_HEAD_BYTES, "big"), len(data).to_bytes(_BODY_BYTES, "big"), text, data))
+    return b"".join((frame_start(encode(head), sum(map(len, body))), *body))
 
 
 class Frames:
@@ -31,7 +25,7 @@ class Frames:
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
-        self._lengths = self._head = b""
+        self._header = self._head = b""
 
     def __aiter__(self) -> AsyncIterator[tuple[Any, memoryview]]:
         return self
@@ -40,13 +34,13 @@ class Frames:
         """The next frame. A cancel loses no bytes."""
         read = self._reader.readexactly
         try:
-            self._lengths = self._lengths or await read(_HEAD_BYTES + _BODY_BYTES)
-            lengths = self._lengths
-            self._head = self._head or await read(int.from_bytes(lengths[:_HEAD_BYTES], "big"))
-            body = await read(int.from_bytes(lengths[_HEAD_BYTES:], "big"))
+            self._header = self._header or await read(HEADER.size)
+            head_size, body_size = HEADER.unpack(self._header)
+            self._head = self._head or await read(head_size)
+            body = await read(body_size)
         except (asyncio.IncompleteReadError, ConnectionError):
             raise StopAsyncIteration from None
-        head, self._lengths, self._head = self._head, b"", b""
+        head, self._header, self._head = self._head, b"", b""
         return orjson.loads(head), memoryview(body)
 
 

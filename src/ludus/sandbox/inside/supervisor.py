@@ -15,19 +15,18 @@ import resource
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from ludus.runtime.frames import HEADER, frame_start
 from ludus.sandbox.inside.folders import empty, tidy, used_files
 from ludus.sandbox.inside.processes import be_ended_first, descendants, used_memory
 from ludus.sandbox.inside.program import Running
 from ludus.sandbox.inside.python import run_python
 from ludus.sandbox.inside.relay import Relay
 
-HEADER = struct.Struct("!II")  # the lengths of the JSON part and of the bytes after it
 POLL_SECONDS = 0.05  # between two looks at files and memory while a program runs
 DRAIN_BYTES = 64 << 20  # a program that writes this much more than its limit is stopped
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 36, 38
@@ -47,8 +46,7 @@ class Host:
 
     def send(self, head: dict[str, Any], size: int = 0, files: Sequence[int] = ()) -> None:
         """Send one message. Its bytes come from files in memory."""
-        text = json.dumps(head).encode()
-        self.socket.sendall(HEADER.pack(len(text), size) + text)
+        self.socket.sendall(frame_start(json.dumps(head).encode(), size))
         for fd in files:
             self.relay.send(fd)
 
