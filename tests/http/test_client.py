@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -53,6 +54,30 @@ async def test_a_request_is_sent_with_its_method_path_headers_and_body():
     )
     assert body == b"body"
     assert len(made) == 1, "the second request reuses the connection of the first"
+
+
+async def test_a_server_on_a_unix_socket_is_asked_like_any_other(tmp_path: Path):
+    heads: list[bytes] = []
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await read_request(reader))[0])
+        writer.write(reply_with(b"{}"))
+        await writer.drain()
+        writer.close()
+
+    path = str(tmp_path / "server.sock")
+    server = await asyncio.start_unix_server(script, path)
+    named = Connections("http://worker", {}, unix=path)
+    forwarding = Connections("http://worker", {}, unix=path, names_host=False)
+    assert (await named.request("GET", "/one")).status == 200
+    assert (await forwarding.request("GET", "/two", headers={"host": "localhost:1"})).status == 200
+    hosts = [[line for line in head.split(b"\r\n") if line.startswith(b"host")] for head in heads]
+    assert hosts == [[b"host: worker"], [b"host: localhost:1"]]
+    server.close()
+    (tmp_path / "server.sock").unlink()
+    with pytest.raises(Failure, match="cannot reach http://worker: No such file") as raised:
+        await named.request("GET", "/")
+    assert raised.value.kind == "refused"
 
 
 @settings(max_examples=30, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 
 import orjson
 import pytest
@@ -134,6 +135,16 @@ def test_an_answer_that_decompresses_to_too_many_bytes_is_a_failure(server, coun
     (cause,) = {(rollout.error.stage, rollout.error.kind, rollout.error.cause) for rollout in result.rollouts}
     assert cause == ("model", "too_large", "the reply is larger than 1,000,000 bytes")
     assert server.connections == 4, "a bomb is not asked for again"
+
+
+@pytest.mark.parametrize("needs", ["model.http", "a proxy behind TLS"])
+def test_without_aiohttp_what_needs_it_is_refused_with_the_pip_command(counter, rows, needs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    if needs == "a proxy behind TLS":
+        monkeypatch.setenv("HTTP_PROXY", "https://proxy.example:3128")
+    settings = {"model.http": "aiohttp"} if needs == "model.http" else {}
+    with pytest.raises(UserError, match=r"^aiohttp, which .*needs, is not installed. Install it with: .*\[aiohttp\]'$"):
+        ludus.collect(counter, model="http://model.example/v1#m", input=rows(1), settings=settings)
 
 
 def test_aiohttp_can_be_chosen_as_the_client(server, counter, rows):

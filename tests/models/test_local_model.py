@@ -242,8 +242,7 @@ class TestTogether:
         async def written(model: LocalModel) -> list[int]:
             """How many tokens each request has that llama.cpp works on."""
             assert model._llama is not None
-            async with model._llama._http.get("/slots") as told:
-                slots = await told.json()
+            slots = (await model._llama._http.request("GET", "/slots")).json()
             return [slot["next_token"][0]["n_decoded"] for slot in slots if slot["is_processing"]]
 
         async def cancelled() -> int:

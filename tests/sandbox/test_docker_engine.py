@@ -26,7 +26,7 @@ class EngineDouble:
         self.archive = archive
         self.asked: list[str] = []
         self.containers: set[str] = set()
-        self.broken = False
+        self.broken = self.cut = False
 
     def application(self) -> web.Application:
         found = web.Application(middlewares=[self._remember])
@@ -56,10 +56,17 @@ class EngineDouble:
         self.containers.add("c1")
         return web.json_response({"Id": "c1", "Warnings": []}, status=201)
 
-    async def _export(self, request: web.Request) -> web.Response:
+    async def _export(self, request: web.Request) -> web.StreamResponse:
         assert request.match_info["id"] in self.containers
         if self.broken:
             return web.json_response({"message": "the disk\nis full"}, status=500)
+        if self.cut:
+            answer = web.StreamResponse(headers={"content-length": str(len(self.archive))})
+            await answer.prepare(request)
+            await answer.write(self.archive[:5000])
+            assert request.transport is not None
+            request.transport.close()
+            return answer
         return web.Response(body=self.archive, content_type="application/x-tar")
 
     async def _remove(self, request: web.Request) -> web.Response:
@@ -111,22 +118,29 @@ async def test_a_container_is_removed_also_when_the_export_fails(engine: EngineD
 
 
 async def test_an_image_that_the_engine_does_not_have_is_not_pulled(engine: EngineDouble):
-    async with ContainerEngine.connect() as connected:
-        with pytest.raises(SandboxError, match="the engine has no image other:1: pull it first"):
-            await connected.inspect("other:1")
+    connected = await ContainerEngine.find()
+    with pytest.raises(SandboxError, match="the engine has no image other:1: pull it first"):
+        await connected.inspect("other:1")
     assert [line for line in engine.asked if not line.startswith("GET")] == []
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "a/../../containers", "a?x=1", "a#b", "a\nb", "a//b/.."])
 async def test_a_text_that_is_no_name_never_reaches_the_engine(engine: EngineDouble, name: str):
-    async with ContainerEngine.connect() as connected:
-        with pytest.raises(SandboxError, match="not the name of an image"):
-            await connected.inspect(name)
+    connected = await ContainerEngine.find()
+    with pytest.raises(SandboxError, match="not the name of an image"):
+        await connected.inspect(name)
     assert engine.asked == ["GET /_ping"]
 
 
 async def test_without_an_engine_the_error_says_where_one_was_looked_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/engine.sock")
     with pytest.raises(SandboxError, match="no container engine answers at /no/such/engine.sock"):
-        async with ContainerEngine.connect():
-            pass
+        await ContainerEngine.find()
+
+
+async def test_an_export_that_breaks_off_is_an_error_and_no_image(engine: EngineDouble, tmp_path: Path):
+    engine.cut = True
+    connected = await ContainerEngine.find()
+    with pytest.raises(SandboxError, match="broke off the export of team/tools:1.0"):
+        await connected.export("team/tools:1.0", tmp_path / "image.tar")
+    assert engine.containers == set()

@@ -48,6 +48,7 @@ class Connections:
 
     `limit` is the largest number of connections; further requests wait for a free one. With `channels`, connections are
     channels of few sockets, if the server announces them. A large body gets a socket of its own, to delay no others.
+    `unix` is the path of a Unix socket to connect to. Without `names_host`, each request brings its own header `host`.
     """
 
     def __init__(
@@ -61,6 +62,8 @@ class Connections:
         limit: int | None = None,
         proxy: HttpProxy | None = None,
         channels: bool = False,
+        unix: str | None = None,
+        names_host: bool = True,
     ) -> None:
         self.url = url.rstrip("/")
         if "@" in self.url.partition("://")[2].partition("/")[0]:
@@ -70,14 +73,13 @@ class Connections:
         tls, host = parts.scheme == "https", (parts.hostname or "").encode("idna").decode()
         netloc = f"[{host}]" if ":" in host else host
         netloc += f":{parts.port}" if parts.port else ""
-        self._route = Route(host, parts.port or (443 if tls else 80), tls, proxy)
+        self._route = Route(host, parts.port or (443 if tls else 80), tls, proxy, unix)
         self._path = parts.path
         if proxy is not None and not tls:  # a proxy reads the whole URL, and its own header, from each request
             self._path = f"http://{netloc}{parts.path}"
             headers = {**headers, **({"proxy-authorization": proxy.authorization} if proxy.authorization else {})}
-        self._fixed_headers = _header_lines(
-            headers if "host" in map(str.lower, headers) else {"host": netloc, **headers}
-        )
+        named = not names_host or "host" in map(str.lower, headers)
+        self._fixed_headers = _header_lines(headers if named else {"host": netloc, **headers})
         self._kept_seconds, self._reply_bytes = kept_seconds, reply_bytes
         self._places = asyncio.Semaphore(limit) if limit else None
         self._heads: dict[tuple[str, str], bytes] = {}

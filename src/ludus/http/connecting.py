@@ -64,10 +64,10 @@ def _is_loopback(host: str) -> bool:
 
 
 class Route:
-    """The way to one server, on which connections are opened."""
+    """The way to one server, on which connections are opened. With `unix`, that is the path of a Unix socket."""
 
-    def __init__(self, host: str, port: int, tls: bool, proxy: HttpProxy | None = None) -> None:
-        self._host, self._port, self._tls, self._proxy = host, port, tls, proxy
+    def __init__(self, host: str, port: int, tls: bool, proxy: HttpProxy | None, unix: str | None) -> None:
+        self._host, self._port, self._tls, self._proxy, self._unix = host, port, tls, proxy, unix
         self._addresses: list[Any] = []
         self._known_until = 0.0
         self._asking: asyncio.Task[list[Any]] | None = None
@@ -75,6 +75,8 @@ class Route:
     async def connect(self, make: Callable[[], P]) -> P:
         """Open a connection for the protocol that `make` returns. Raises `OSError` if the server cannot be reached."""
         loop = asyncio.get_running_loop()
+        if self._unix is not None:
+            return (await loop.create_unix_connection(make, self._unix))[1]
         sock = await aiohappyeyeballs.start_connection(await self._resolved(), happy_eyeballs_delay=0.25, interleave=1)
         try:
             if self._tls and self._proxy is not None:

@@ -13,12 +13,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 import orjson
 
-from ludus.errors import Failure, UserError
+from ludus.errors import Failure, UserError, missing_extra
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import look_up_key, without_keys_and_paths
+
+try:
+    import aiohttp
+except ModuleNotFoundError as error:
+    raise missing_extra("aiohttp, which speaks to OpenEnv's servers,", "aiohttp") from error
 
 _CONNECT_SECONDS = 30.0
 _CLOSE_SECONDS = 5.0

@@ -25,10 +25,12 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Self
 
-import aiohttp
+import orjson
 from pydantic import Field
 
 from ludus.errors import Failure, MissingExtra, UserError
+from ludus.http.client import Connections
+from ludus.http.connection import HttpReply
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.models.sampling import Sampling, sampling_of
@@ -153,9 +155,9 @@ class _Llama:
     def __init__(self, server: Any, socket: str, home: tempfile.TemporaryDirectory[str]) -> None:
         self._server, self._home = [server], home
         # llama.cpp may close an idle connection at any time, so no connection is reused.
-        connector = aiohttp.UnixConnector(socket, limit=0, force_close=True)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=30)
-        self._http = aiohttp.ClientSession("http://llama", connector=connector, timeout=timeout)
+        headers = {"content-type": "application/json", "connection": "close"}
+        self._http = Connections("http://llama", headers, name="the embedded model", unix=socket)
+        self._requests: set[asyncio.Task[HttpReply]] | None = set()  # None once it is closed
 
     @classmethod
     async def load(cls, path: Path, config: LocalModel.Config) -> Self:
@@ -175,6 +177,9 @@ class _Llama:
         return llama
 
     async def close(self) -> None:
+        requests, self._requests = self._requests or (), None
+        for request in requests:
+            request.cancel()
         await self._http.close()
         await asyncio.to_thread(self._server.clear)
         self._home.cleanup()
@@ -208,12 +213,27 @@ class _Llama:
                     return float(likely["logprob"])
         raise Failure("bad_response", f"llama.cpp returned no log probability for token {token}")
 
+    async def _request(self, route: str, body: dict[str, Any]) -> HttpReply:
+        """Send a request, which fails where `close` ends it."""
+        if (requests := self._requests) is None:
+            raise Failure("refused", "it was closed")
+        request = asyncio.create_task(self._http.request("POST", route, orjson.dumps(body)))
+        requests.add(request)
+        try:
+            return await request
+        except asyncio.CancelledError:
+            if self._requests is None:
+                raise Failure("refused", "it was closed") from None
+            raise
+        finally:
+            requests.discard(request)
+
     async def _post(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
         try:
-            async with self._http.post(route, json=body) as answer:
-                data: dict[str, Any] = await answer.json()
-        except (aiohttp.ClientError, RuntimeError) as error:
-            raise Failure("refused", f"the embedded model has stopped: {error}") from error
+            answer = await self._request(route, body)
+        except Failure as error:
+            raise Failure("refused", f"the embedded model has stopped: {error.cause}") from error
+        data: dict[str, Any] = answer.json()
         if answer.status != 200:
             raise Failure(f"http_{answer.status}", str(data["error"]["message"]))
         return data

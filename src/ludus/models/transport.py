@@ -16,9 +16,9 @@ from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 import ludus
-from ludus.errors import Failure, UserError
+from ludus.errors import Failure, UserError, missing_extra
 from ludus.http.client import Connections, Disconnected
-from ludus.http.connecting import proxy_of
+from ludus.http.connecting import HttpProxy, proxy_of
 from ludus.http.connection import REPLY_BYTES, HttpReply
 from ludus.http.retries import Attempts, Retries
 from ludus.model import Observer
@@ -70,18 +70,20 @@ class Transport:
     def __init__(
         self, name: str, urls: list[str], headers: dict[str, str], retries: Retries, options: HttpOptions | None = None
     ) -> None:
-        self.name = name
+        self.name, self._options = name, options or HttpOptions()
         for url in urls:
             if "@" in checked_url(url, "a model", "http://HOST:PORT/v1").netloc:
                 raise UserError(
                     f"the URL of model {name} must not hold a password", "Put it into model.headers or into a key"
                 )
-            proxy_of(urlsplit(url))  # a proxy that cannot be used is an error before the first call
+            proxy = proxy_of(urlsplit(url))  # a proxy that cannot be used is an error before the first call
+            if self._by_aiohttp(proxy):
+                _require_aiohttp()
         self.pool = Pool([url if "?" in url else url.rstrip("/") for url in urls])
         self.retried: Counter[str] = Counter()
         self.waited = 0.0
         self.headers = headers
-        self._retries, self._options = retries, options or HttpOptions()
+        self._retries = retries
         self._clients: dict[str, HttpClient] = {}
 
     async def stop(self) -> None:
@@ -177,14 +179,18 @@ class Transport:
             observer.answered(seconds)
         return reply
 
+    def _by_aiohttp(self, proxy: HttpProxy | None) -> bool:
+        """Whether aiohttp asks: where the user wants it, and for proxies that only aiohttp speaks to."""
+        return self._options.client == "aiohttp" or (proxy is not None and proxy.scheme != "http")
+
     def _open(self, endpoint: Endpoint) -> HttpClient:
-        """The client for an endpoint: aiohttp where the user wants it, and for proxies that only aiohttp speaks to."""
+        """The client for an endpoint."""
         parts, options = urlsplit(endpoint.url), self._options
         own = {header.lower() for header in self.headers}
         headers = {header: value for header, value in _HEADERS.items() if header not in own} | self.headers
         origin, proxy = f"{parts.scheme}://{parts.netloc}", proxy_of(parts)
         limits: dict[str, Any] = {"reply_bytes": options.reply_bytes, "limit": options.connections}
-        if options.client == "aiohttp" or (proxy is not None and proxy.scheme != "http"):
+        if self._by_aiohttp(proxy):
             from ludus.models.aiohttp_client import AiohttpClient
 
             client: HttpClient = AiohttpClient(origin, headers, name=endpoint.name, proxy=proxy, **limits)
@@ -218,3 +224,10 @@ class Transport:
                 budget = "fresh"
             self.retried[budget] += 1
         return attempts.pause(budget)
+
+
+def _require_aiohttp() -> None:
+    try:
+        import aiohttp  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise missing_extra("aiohttp, which model.http or a proxy behind TLS needs,", "aiohttp") from error

@@ -6,22 +6,26 @@ sandbox does not depend on how the engine is set up.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+import orjson
 
 from ludus.runtime.threads import in_thread
 from ludus.sandbox.protocol import SandboxError
 
 _VERSION = "/v1.41"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(?:[:/@]+?[A-Za-z0-9][A-Za-z0-9_.-]*)*")
-_TIMEOUT = aiohttp.ClientTimeout(total=3600, connect=5, sock_read=300)
+_CONNECT_SECONDS, _READ_SECONDS, _SECONDS = 5.0, 300.0, 3600.0
 _CHUNK = 1 << 20
 
 
@@ -33,28 +37,57 @@ class EngineImage:
     env: dict[str, str]
 
 
+class EngineConnection(HTTPConnection):
+    """A connection to an engine for one request, made on a thread: an export is larger than any reply in memory."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("engine")
+        self._path = path
+
+    def connect(self) -> None:
+        """Open the engine's socket."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(_CONNECT_SECONDS)
+        self.sock.connect(self._path)
+        self.sock.settimeout(_READ_SECONDS)
+
+    def exchange(self, method: str, path: str, content: Any, target: Path | None) -> tuple[int, bytes]:
+        """The status and the body of the reply. The body of a reply without an error goes into the file `target`."""
+        try:
+            body = b"" if content is None else orjson.dumps(content)
+            self.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            answer = self.getresponse()
+            if target is None or answer.status >= 400:
+                return answer.status, answer.read()
+            with target.open("wb") as file:
+                shutil.copyfileobj(answer, file, _CHUNK)
+            if answer.length:
+                raise IncompleteRead(b"", answer.length)
+            return answer.status, b""
+        finally:
+            self.close()
+
+    def abort(self) -> None:
+        """End a request that runs on another thread."""
+        if (opened := self.sock) is not None:
+            with suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
+
+
 class ContainerEngine:
     """One engine that answers."""
 
-    def __init__(self, session: aiohttp.ClientSession, socket: str) -> None:
-        self._session = session
+    def __init__(self, socket: str) -> None:
         self._socket = socket
 
     @classmethod
-    @asynccontextmanager
-    async def connect(cls, image: str = "") -> AsyncIterator[ContainerEngine]:
+    async def find(cls, image: str = "") -> ContainerEngine:
         """The first engine whose socket answers. Raises `SandboxError` if there is none."""
         for path in filter(os.path.exists, _sockets()):
-            connector = aiohttp.UnixConnector(path=path)
-            async with aiohttp.ClientSession("http://engine", connector=connector, timeout=_TIMEOUT) as session:
-                try:
-                    async with session.get("/_ping") as answer:
-                        answers = answer.status == 200
-                except (aiohttp.ClientError, OSError, TimeoutError):
-                    continue
-                if answers:
-                    yield cls(session, path)
-                    return
+            engine = cls(path)
+            with suppress(HTTPException, OSError, TimeoutError):
+                if (await engine._send("GET", "/_ping"))[0] == 200:
+                    return engine
         tried = ", ".join(_sockets())
         what = f"the image {image:.200}" if image else "the image"
         raise SandboxError(f"{what} is no folder and no archive, and no container engine answers at {tried}")
@@ -74,35 +107,40 @@ class ContainerEngine:
 
     async def export(self, name: str, path: Path) -> None:
         """Write the root file system of an image into a file, as a tar archive."""
-        container = await self._ask("POST", "/containers/create", json={"Image": name, "Cmd": ["/bin/true"]})
+        container = await self._ask("POST", "/containers/create", {"Image": name, "Cmd": ["/bin/true"]})
         place = f"/containers/{container.get('Id')}"
         try:
-            async with self._session.get(f"{_VERSION}{place}/export") as answer:
-                await self._checked(answer)
-                with path.open("wb") as file:
-                    async for chunk in answer.content.iter_chunked(_CHUNK):
-                        await in_thread(file.write, chunk)
-        except (aiohttp.ClientError, TimeoutError) as error:
+            self._check(*await self._send("GET", f"{_VERSION}{place}/export", target=path))
+        except (HTTPException, OSError, TimeoutError) as error:
             raise SandboxError(f"the engine at {self._socket} broke off the export of {name}: {error}") from error
         finally:
             with suppress(SandboxError):
                 await self._ask("DELETE", f"{place}?force=true")
 
-    async def _ask(self, method: str, path: str, *, missing: str = "", **request: Any) -> dict[str, Any]:
+    async def _ask(self, method: str, path: str, content: Any = None, *, missing: str = "") -> dict[str, Any]:
         try:
-            async with self._session.request(method, f"{_VERSION}{path}", **request) as answer:
-                if answer.status == 404 and missing:
-                    raise SandboxError(missing)
-                await self._checked(answer)
-                content = await answer.json(content_type=None) if answer.status != 204 else {}
-                return content if isinstance(content, dict) else {}
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            status, body = await self._send(method, f"{_VERSION}{path}", content)
+            if status == 404 and missing:
+                raise SandboxError(missing)
+            self._check(status, body)
+            reply = orjson.loads(body) if status != 204 else {}
+            return reply if isinstance(reply, dict) else {}
+        except (HTTPException, OSError, TimeoutError, ValueError) as error:
             raise SandboxError(f"the engine at {self._socket} did not answer: {error}") from error
 
-    async def _checked(self, answer: aiohttp.ClientResponse) -> None:
-        if answer.status >= 400:
-            words = " ".join((await answer.text())[:300].split())
-            raise SandboxError(f"the engine at {self._socket} answered {answer.status}: {words}")
+    async def _send(self, method: str, path: str, content: Any = None, target: Path | None = None) -> tuple[int, bytes]:
+        connection = EngineConnection(self._socket)
+        try:
+            async with asyncio.timeout(_SECONDS):
+                reply: tuple[int, bytes] = await in_thread(connection.exchange, method, path, content, target)
+                return reply
+        finally:
+            connection.abort()
+
+    def _check(self, status: int, body: bytes) -> None:
+        if status >= 400:
+            words = " ".join(body[:300].decode(errors="replace").split())
+            raise SandboxError(f"the engine at {self._socket} answered {status}: {words}")
 
 
 def _sockets() -> Iterator[str]:

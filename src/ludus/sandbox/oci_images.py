@@ -90,17 +90,17 @@ class ImageStore:
         return self._load(key)
 
     async def _from_engine(self, name: str) -> UnpackedImage:
-        async with ContainerEngine.connect(name) as engine:
-            about = await engine.inspect(name)
-            key = _key("engine", about.id)
-            if not (self._cache / key).is_dir():
-                stack = contextlib.ExitStack()
-                try:
-                    path, _ = await in_thread(stack.enter_context, temporary_name(self._cache))
-                    await engine.export(name, path)
-                    await in_thread(self._unpack_file, path, key, name, about.env)
-                finally:
-                    await in_thread(stack.close)
+        engine = await ContainerEngine.find(name)
+        about = await engine.inspect(name)
+        key = _key("engine", about.id)
+        if not (self._cache / key).is_dir():
+            stack = contextlib.ExitStack()
+            try:
+                path, _ = await in_thread(stack.enter_context, temporary_name(self._cache))
+                await engine.export(name, path)
+                await in_thread(self._unpack_file, path, key, name, about.env)
+            finally:
+                await in_thread(stack.close)
         return self._load(key)
 
     def _unpack_file(self, path: Path, key: str, name: str, env: dict[str, str]) -> None:

@@ -13,13 +13,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol, Self
 
-import aiohttp
-
+from ludus.errors import Failure
 from ludus.http.app import App
+from ludus.http.client import Connections
 from ludus.http.listening import Listening
 from ludus.http.messages import Incoming, Receive, Refusal, Scope, Send
 
 _HOP_BY_HOP = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length")
+_REPLY_BYTES = 1 << 40  # the reply of another worker is as large as this worker's own may be
 _LOST = b'{"detail":"this session is over: its worker died","kind":"session_lost"}'
 
 
@@ -29,11 +30,16 @@ class Peers(Protocol):
     async def listen(self, name: str, worker: int) -> socket.socket:
         """A worker's socket for forwarded requests."""
 
-    async def connect(self, name: str, worker: int) -> tuple[aiohttp.BaseConnector, str]:
-        """A connector to another worker's server, and the URL of the server. Raises OSError if there is none."""
+    async def connect(self, name: str, worker: int) -> Connections:
+        """Connections to another worker's server (`peer_connections`). Raises OSError if there is none."""
 
     def close(self, name: str, worker: int) -> None:
         """The server stops listening."""
+
+
+def peer_connections(url: str, unix: str | None = None) -> Connections:
+    """Connections to another worker's server, over which requests go on as they came."""
+    return Connections(url, {}, unix=unix, names_host=False, reply_bytes=_REPLY_BYTES)
 
 
 class UnixPeers:
@@ -52,9 +58,9 @@ class UnixPeers:
         listening.setblocking(False)
         return listening
 
-    async def connect(self, name: str, worker: int) -> tuple[aiohttp.BaseConnector, str]:
-        """A connector to the socket of a worker."""
-        return aiohttp.UnixConnector(str(self._path(name, worker)), limit=0), "http://worker"
+    async def connect(self, name: str, worker: int) -> Connections:
+        """Connections to the socket of a worker."""
+        return peer_connections("http://worker", unix=str(self._path(name, worker)))
 
     def close(self, name: str, worker: int) -> None:
         """Delete the socket."""
@@ -75,7 +81,7 @@ class Forwarding:
         self._name = name
         self._worker = worker
         self._peers = peers
-        self._clients: dict[int, tuple[aiohttp.ClientSession, str]] = {}
+        self._clients: dict[int, Connections] = {}
         self._private: Listening | None = None
 
     async def __aenter__(self) -> Self:
@@ -88,7 +94,7 @@ class Forwarding:
     async def __aexit__(self, *exc: object) -> None:
         if self._private is not None:
             await self._private.stop()
-        for client, _ in self._clients.values():
+        for client in self._clients.values():
             await client.close()
         self._peers.close(self._name, self._worker)
 
@@ -107,33 +113,30 @@ class Forwarding:
     async def _forward(self, owner: int, incoming: Incoming, send: Send) -> None:
         self._app.admit(incoming)
         body, scope = await self._app.guard.read(incoming), incoming.scope
-        headers = [(key, value) for key, value in scope["headers"] if key not in _HOP_BY_HOP]
-        text = [(key.decode("latin-1"), _text(value)) for key, value in headers]
+        headers: dict[str, str] = {}
+        for key, value in scope["headers"]:
+            if key not in _HOP_BY_HOP:
+                name = key.decode("latin-1")
+                between = "; " if name == "cookie" else ", "
+                headers[name] = f"{headers[name]}{between}{_text(value)}" if name in headers else _text(value)
         try:
-            client, url = await self._client(owner)
-            async with client.request(scope["method"], f"{url}{scope['path']}", data=body, headers=text) as reply:
-                content, status = await reply.read(), reply.status
-                back = [(k.lower(), v) for k, v in reply.raw_headers if k.lower() not in _HOP_BY_HOP]
-        except (aiohttp.ClientError, OSError):
+            reply = await (await self._client(owner)).request(scope["method"], scope["path"], body, headers)
+            content, status = reply.body, reply.status
+            back = [(key.lower(), value) for key, value in reply.headers if key.lower() not in _HOP_BY_HOP]
+        except (Failure, OSError):
             content, status, back = _LOST, 410, [(b"content-type", b"application/json")]
         length = (b"content-length", str(len(content)).encode())
         await send({"type": "http.response.start", "status": status, "headers": [*back, length]})
         await send({"type": "http.response.body", "body": content})
 
-    async def _client(self, owner: int) -> tuple[aiohttp.ClientSession, str]:
+    async def _client(self, owner: int) -> Connections:
         if owner not in self._clients:
-            connector, url = await self._peers.connect(self._name, owner)
-            timeout = aiohttp.ClientTimeout(total=None)
-            jar = aiohttp.DummyCookieJar()
-            client = aiohttp.ClientSession(
-                connector=connector, timeout=timeout, cookie_jar=jar, skip_auto_headers=("content-type",)
-            )
-            self._clients[owner] = client, url
+            self._clients[owner] = await self._peers.connect(self._name, owner)
         return self._clients[owner]
 
 
 def _text(value: bytes) -> str:
-    """A header's value as text. aiohttp encodes text as UTF-8, so UTF-8 bytes survive."""
+    """A header's value as text. The client encodes text as UTF-8, so UTF-8 bytes survive."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -11,13 +11,13 @@ import os
 import socket
 from typing import Any
 
-import aiohttp
-
 from ludus.collection.engines.setup import shipped_root
 from ludus.http.app import App
+from ludus.http.client import Connections
 from ludus.http.guard import LOOPBACK
 from ludus.http.listening import address
 from ludus.http.messages import Receive, Refusal, Scope, Send
+from ludus.serve.forwarding import peer_connections
 from ludus.serve.plan import Plan
 from ludus.serve.site import Site
 
@@ -58,12 +58,12 @@ class RegisteredPeers:
         await self._registry.add.remote(worker, name, address(self._host, listening.getsockname()[1]))
         return listening
 
-    async def connect(self, name: str, worker: int) -> tuple[aiohttp.BaseConnector, str]:
-        """A connector to a replica that is registered."""
+    async def connect(self, name: str, worker: int) -> Connections:
+        """Connections to a replica that is registered."""
         url = await self._registry.find.remote(worker, name)
         if url is None:
             raise ConnectionRefusedError(f"there is no replica {worker}")
-        return aiohttp.TCPConnector(limit=0), url
+        return peer_connections(url)
 
     def close(self, name: str, worker: int) -> None:
         """Nothing to do: a closed port leaves nothing behind."""

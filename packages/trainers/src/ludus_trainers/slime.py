@@ -12,12 +12,17 @@ reward: pass `--dynamic-sampling-filter-path ludus_trainers.slime.keep_group`, w
 
 from __future__ import annotations
 
+import asyncio
 from copy import copy
 from typing import Any, Unpack
+from urllib.parse import urlsplit
+
+import orjson
 
 from ludus.collection.collection import Environments
 from ludus.collection.options import CollectArguments
 from ludus.errors import Failure
+from ludus.http.client import Connections
 from ludus.train.policy import GroupPolicy
 from ludus.train.rows import with_sampling
 from ludus_trainers.player import RolloutPlayer
@@ -76,17 +81,23 @@ def keep_group(args: Any, samples: list[Any], **_: Any) -> bool:
 
 def router_engine(url: str, timeout: float = 3600.0) -> Any:
     """The engine behind slime's router: SGLang's `/generate` with ids."""
-    import aiohttp
+    parts = urlsplit(url)
+    router = Connections(
+        f"{parts.scheme}://{parts.netloc}", {"content-type": "application/json"}, name="slime's router"
+    )
 
     async def generate(call: EngineCall) -> GeneratedIds:
         sampling = {**call.extra, "max_new_tokens": call.sampling.max_tokens}
         sampling |= {"stop": call.sampling.stops} if call.sampling.stops else {}
         body = {"input_ids": call.ids, "sampling_params": sampling, "return_logprob": True}
-        limit = aiohttp.ClientTimeout(total=timeout)
-        async with aiohttp.ClientSession(timeout=limit) as client, client.post(url, json=body) as reply:
-            if reply.status != 200:
-                raise Failure(f"http_{reply.status}", f"slime's router: {(await reply.text())[:200]}")
-            made = await reply.json()
+        try:
+            async with asyncio.timeout(timeout):
+                reply = await router.request("POST", parts.path, orjson.dumps(body))
+        except TimeoutError as error:
+            raise Failure("timeout", f"slime's router did not answer within {timeout:g} s") from error
+        if reply.status != 200:
+            raise Failure(f"http_{reply.status}", f"slime's router: {reply.start()}")
+        made = reply.json()
         facts = made["meta_info"]
         drawn = facts.get("output_token_logprobs") or []
         ends = (facts.get("finish_reason") or {}).get("type")

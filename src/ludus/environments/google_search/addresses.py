@@ -13,11 +13,11 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from urllib.parse import urlsplit
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from ludus.environments.google_search.domains import EXCLUDED, in_domains
 from ludus.runtime.threads import in_thread
 
 Address = IPv4Address | IPv6Address
@@ -33,9 +33,6 @@ _CLOSED = (
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _NUMBER = re.compile(r"(?:.*\.)?(?:0x[0-9a-f]*|[0-9]+)\.?", re.IGNORECASE | re.DOTALL)
 
-#: The reason that the model sees for a URL of an excluded domain.
-EXCLUDED = "URL is in excluded domains"
-
 
 class Forbidden(OSError):
     """The browser does not open this URL or address."""
@@ -48,20 +45,6 @@ def is_public(address: Address) -> bool:
     if any(address in network for network in _CLOSED):
         return False
     return address.is_global and not (address.is_multicast or address.is_reserved)
-
-
-def domain_of(url: str) -> str:
-    """The host of a URL, or an empty text if it has none."""
-    try:
-        return (urlsplit(url.strip()).hostname or "").strip(".").lower()
-    except ValueError:
-        return ""
-
-
-def in_domains(url: str, domains: frozenset[str]) -> bool:
-    """Whether a URL's host is one of the domains or a subdomain of one."""
-    labels = domain_of(url).split(".")
-    return any(".".join(labels[start:]) in domains for start in range(len(labels)))
 
 
 @dataclass(frozen=True)

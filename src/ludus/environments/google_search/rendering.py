@@ -6,7 +6,7 @@ import re
 from itertools import islice
 from typing import Any
 
-from ludus.environments.google_search.addresses import domain_of
+from ludus.environments.google_search.domains import domain_of
 from ludus.environments.google_search.provider import Hit, Results
 
 SNIPPET = WINDOW = 2_000

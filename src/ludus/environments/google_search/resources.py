@@ -16,7 +16,6 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 import ludus
 from ludus import Failure, Resources, Response, Verdict, tool
-from ludus.environments.google_search.addresses import EXCLUDED, in_domains
 from ludus.environments.google_search.answers import (
     boxed_option,
     final_text,
@@ -24,17 +23,17 @@ from ludus.environments.google_search.answers import (
     reference_option,
     stated_answer,
 )
+from ludus.environments.google_search.domains import EXCLUDED, in_domains
 from ludus.environments.google_search.local import Local
 from ludus.environments.google_search.prompt import rubric
 from ludus.environments.google_search.provider import NoPage, Provider, Results, no_html
 from ludus.environments.google_search.rendering import as_items, as_text, best_lines, both_ends, shortened, some_words
-from ludus.environments.google_search.services import Google, Json, Tavily
 from ludus.environments.google_search.settings import SearchConfig
+from ludus.errors import missing_extra
 from ludus.graders.judge import Judge, judge_usage, open_judge, require_judge
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import in_thread
 
-PROVIDERS: dict[str, type[Provider]] = {"local": Local, "google": Google, "json": Json, "tavily": Tavily}
 FOR_OPTIONS, FOR_OPEN_QUESTIONS = ("search", "browse"), ("web_search", "find_in_page", "scroll_page")
 LONGEST_QUERY, LONGEST_WEB_QUERY = 2_000, 400
 DIFFICULTY = "task_difficulty_qwen3_32b_avg_8"
@@ -98,7 +97,7 @@ class WebSearch(Resources):
     @asynccontextmanager
     async def share(cls, config: Config) -> AsyncIterator[Shared]:
         excluded = config.excluded()
-        async with PROVIDERS[config.provider].open(config) as provider, open_judge(config) as judge:
+        async with _provider_class(config.provider).open(config) as provider, open_judge(config) as judge:
             yield Shared(provider, judge, excluded)
 
     async def open(self, task: Task) -> None:
@@ -236,3 +235,19 @@ class WebSearch(Resources):
 
     def _no_content(self, error: NoPage) -> str:
         return EXCLUDED if EXCLUDED in str(error) else "No content found."
+
+
+def _provider_class(name: str) -> type[Provider]:
+    """The provider with a name. Those on the web need the extra `search`, the local index does not."""
+    if name == "local":
+        return Local
+    try:
+        from ludus.environments.google_search import services
+    except ModuleNotFoundError as error:
+        raise missing_extra(str(error.name), "search") from error
+    providers: dict[str, type[Provider]] = {
+        "google": services.Google,
+        "json": services.Json,
+        "tavily": services.Tavily,
+    }
+    return providers[name]

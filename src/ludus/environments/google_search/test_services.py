@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -192,6 +193,16 @@ def test_a_missing_key_is_a_user_error_before_the_model_is_asked(
     with pytest.raises(UserError, match=says):
         ludus.collect(NAME, model=ScriptedModel(asked.append), input=[ROW], settings={"resources.provider": provider})
     assert not asked
+
+
+def test_the_web_needs_an_extra_and_the_local_index_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("ludus.environments.google_search.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    settings = {"resources.provider": "json", "resources.endpoint": "http://127.0.0.1:1"}
+    with pytest.raises(UserError, match=r"^aiohttp is not installed. Install it with: .*\[search\]'$"):
+        ludus.collect("google_search", model=ScriptedModel(["A"]), limit=1, settings=settings)
+    assert ludus.collect("google_search", model=ScriptedModel(["A"]), limit=1).metrics["counts"]["completed"] == 1
 
 
 def test_an_unreachable_service_fails_the_run_only_if_the_model_searches(keys: None) -> None:
