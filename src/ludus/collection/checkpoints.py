@@ -206,7 +206,7 @@ class InterruptedRollout:
         if talks:
             earlier = before.user_calls if before else []
             turns = sum(item.get("role") == "user" for item in self.items)
-            calls = [UserCall.model_validate(each) for each in self.asides]
+            calls = [UserCall.model_validate(call) for call in self.asides]
             ending = Ending(reason="", user_turns=turns + (before.user_turns if before else 0))
             ending.user_calls = [*earlier, *calls]
             response.data["metadata"] = {"conversation": encode(ending.model_dump()).decode()}

@@ -178,18 +178,18 @@ class _Merge:
 
     def _summary(self, metrics: Metrics) -> dict[str, Any]:
         """The metrics of the whole run. Shards run side by side: the longest one is the time of the run."""
-        each = [shard.metrics() for shard in self._shards]
-        walls = [found.get("seconds", {}).get("wall") for found in each]
+        summaries = [shard.metrics() for shard in self._shards]
+        walls = [shard.get("seconds", {}).get("wall") for shard in summaries]
         summary = metrics.summary(max((wall for wall in walls if isinstance(wall, (int, float))), default=None))
-        models = [found["model"] for found in each if "model" in found]
-        loops = [found["loop"] for found in each if "loop" in found]
+        models = [shard["model"] for shard in summaries if "model" in shard]
+        loops = [shard["loop"] for shard in summaries if "loop" in shard]
         summary["model"] = added_stats(models)
-        processes = {name: _counts(each, "workers", name) for name in ("count", "died")}
+        processes = {name: _counts(summaries, "workers", name) for name in ("count", "died")}
         summary["workers"] = {"count": max(processes["count"], default=1), "died": sum(processes["died"])}
         parts = ("resumed", "turns_kept", "started_over")
-        summary["checkpoints"] = {name: sum(_counts(each, "checkpoints", name)) for name in parts}
+        summary["checkpoints"] = {name: sum(_counts(summaries, "checkpoints", name)) for name in parts}
         summary["loop"] = max(loops, key=lambda loop: loop.get("lag", {}).get("max", 0.0), default={})
-        summary["warnings"] = list(dict.fromkeys(line for found in each for line in found.get("warnings", ())))
+        summary["warnings"] = list(dict.fromkeys(line for shard in summaries for line in shard.get("warnings", ())))
         return summary
 
 
@@ -199,16 +199,16 @@ def _in_turns(shards: list[ShardRun]) -> Iterator[Line]:
     while waiting:
         left = []
         for groups in waiting:
-            found = next(groups, None)
-            if found is not None:
-                yield from found[1]
+            group = next(groups, None)
+            if group is not None:
+                yield from group[1]
                 left.append(groups)
         waiting = left
 
 
 def _counts(metrics: list[dict[str, Any]], part: str, name: str) -> list[int]:
-    found = [each.get(part, {}).get(name) for each in metrics]
-    return [value for value in found if isinstance(value, int)]
+    counts = [summary.get(part, {}).get(name) for summary in metrics]
+    return [value for value in counts if isinstance(value, int)]
 
 
 def _description(shards: list[ShardRun]) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _description(shards: list[ShardRun]) -> dict[str, Any]:
         {"shard": str(shard.shard), **{key: shard.described.get(key) for key in ("started", "versions", "git")}}
         for shard in shards
     ]
-    started = min((each["started"] for each in origins if isinstance(each["started"], str)), default=None)
+    started = min((origin["started"] for origin in origins if isinstance(origin["started"], str)), default=None)
     return {**first.described, "identity": first.identity, "options": options, "started": started, "shards": origins}
 
 

@@ -100,17 +100,17 @@ class Recorder:
     async def add_encoded(self, rollouts: list[EncodedRollout]) -> None:
         """Record rollouts of a worker, with one write for each journal."""
         for journal, failed in ((self.rollouts, False), (self.failures, True)):
-            lines = [each.line for each in rollouts if (each.summary.error is not None) is failed]
+            lines = [rollout.line for rollout in rollouts if (rollout.summary.error is not None) is failed]
             if lines and journal is not None:
                 await self._append(journal, b"\n".join(lines))
-        for each in rollouts:
+        for rollout in rollouts:
             if self.turns is not None:
-                self.turns.end(each.name)
-            self._count(each.summary)
+                self.turns.end(rollout.name)
+            self._count(rollout.summary)
         self._stop_if_all_fail()
         if self._sink is not None:
-            for each in rollouts:
-                await self._sink(each.decode(self._seed))
+            for rollout in rollouts:
+                await self._sink(rollout.decode(self._seed))
 
     async def _append(self, journal: Journal, lines: bytes) -> None:
         """Append lines. If the disk is full, try again a few times: space may be made."""
@@ -139,8 +139,8 @@ class Recorder:
     def with_turns(self, work: TaskWork) -> TaskWork:
         """The work with the saved turns of its repeats, which go with it to whoever plays it."""
         if self.turns is not None and self.turns.unfinished:
-            found = {repeat: self.turns.lines(rollout_id(work.task_id, repeat)) for repeat in work.repeats}
-            work.turns = {repeat: lines for repeat, lines in found.items() if lines}
+            turns = {repeat: self.turns.lines(rollout_id(work.task_id, repeat)) for repeat in work.repeats}
+            work.turns = {repeat: lines for repeat, lines in turns.items() if lines}
         return work
 
     def finish(self) -> None:
@@ -160,7 +160,7 @@ class Recorder:
     def _stop_if_all_fail(self, expected: int = FIRST_FAILURES) -> None:
         """Stop the run if its first `expected` rollouts all failed with the same stage and a kind that stops it."""
         failures = self._first_failures
-        kinds = {(each.stage, each.kind) for each in failures}
+        kinds = {(failure.stage, failure.kind) for failure in failures}
         if len(failures) >= expected and len(kinds) == 1 and (kind := kind_of(failures[0].kind)).stops_run:
             first = failures[0]
             raise UserError(f"{first.where}: {first.cause}" if first.where else first.cause, kind.hint)

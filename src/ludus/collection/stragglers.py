@@ -96,11 +96,11 @@ class Stragglers:
 
 def stale(episodes: Iterable[Episode], limit: int, newest: Any = None) -> list[tuple[str, Failure]]:
     """The rollouts in flight whose first call is more than `limit` policy versions behind the newest call of any."""
-    found = [(episode.job.rollout_id, versions) for episode in episodes if (versions := _versions(episode))]
-    latest = max([*(versions[-1] for _, versions in found), *_numbers([newest])], default=0)
+    by_rollout = [(episode.job.rollout_id, versions) for episode in episodes if (versions := _versions(episode))]
+    latest = max([*(versions[-1] for _, versions in by_rollout), *_numbers([newest])], default=0)
     return [
         (name, Failure("stale", f"its oldest call is of policy version {versions[0]}, now is {latest}", stage="agent"))
-        for name, versions in found
+        for name, versions in by_rollout
         if latest - min(versions) > limit
     ]
 

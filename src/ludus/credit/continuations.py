@@ -31,9 +31,9 @@ class Spending:
         self.model_calls += calls
         if not calls:
             return
-        given = usage if isinstance(usage, dict) else {}
-        self.input_tokens = _sum(self.input_tokens, given.get("input_tokens"), share)
-        self.output_tokens = _sum(self.output_tokens, given.get("output_tokens"), share)
+        tokens = usage if isinstance(usage, dict) else {}
+        self.input_tokens = _sum(self.input_tokens, tokens.get("input_tokens"), share)
+        self.output_tokens = _sum(self.output_tokens, tokens.get("output_tokens"), share)
 
     def since(self, before: Spending) -> dict[str, int | None]:
         """What was spent after `before`."""
@@ -82,16 +82,16 @@ class Continuations:
         self.spent.add(rollout.usage, sum(not call.get("given") for call in rollout.calls))
         if rollout.rollout_id in self._done:
             return  # a duplicated line, or a failed attempt that was repeated with success
-        found = self.points.setdefault(rollout.task_id, PointResults())
+        results = self.points.setdefault(rollout.task_id, PointResults())
         if rollout.error is not None:
-            found.failed[f"{rollout.error.stage}/{rollout.error.kind}"] += 1
-            found.cause = rollout.error.cause
+            results.failed[f"{rollout.error.stage}/{rollout.error.kind}"] += 1
+            results.cause = rollout.error.cause
             return
         self._done.add(rollout.rollout_id)
         if rollout.outcome == "masked":
-            found.masked += 1
+            results.masked += 1
         elif rollout.reward is not None:
-            found.rewards.append(rollout.reward)
+            results.rewards.append(rollout.reward)
 
 
 def _sum(total: int | None, tokens: Any, share: float) -> int | None:

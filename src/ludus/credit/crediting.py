@@ -85,18 +85,18 @@ class Crediting:
         self._before, estimate = cached.spent, Spending()
         rollouts = turns = needed = done = 0
         points = set[str]()
-        for found in self.turns.rollouts():
+        for recorded in self.turns.rollouts():
             rollouts += 1
-            turns += len(found.turns)
-            if found.key in points:
+            turns += len(recorded.turns)
+            if recorded.key in points:
                 continue  # shares the continuations of another rollout
-            points.add(found.key)
-            usage = found.stored.row.get("usage")
-            for turn in found.turns:
-                have = min(cached.of(found.point(turn)).done, self.branches)
+            points.add(recorded.key)
+            usage = recorded.stored.row.get("usage")
+            for turn in recorded.turns:
+                have = min(cached.of(recorded.point(turn)).done, self.branches)
                 needed, done, missing = needed + self.branches, done + have, self.branches - have
-                calls = missing * (found.calls - turn)
-                estimate.add(usage, calls, calls / len(found.turns), missing)
+                calls = missing * (recorded.calls - turn)
+                estimate.add(usage, calls, calls / len(recorded.turns), missing)
         self._plan = {
             "run": self.run,
             "output": str(self.output),
@@ -134,20 +134,20 @@ class Crediting:
         costly: list[dict[str, Any]] = []
         path = self.output / "rollouts.jsonl"
         with draft(path, "Choose another --output", sync=True) as file:
-            for found in self.turns.rollouts():
-                if found.key not in points:
-                    points.add(found.key)
-                    self._count(found, played, counts, failures)
-                values = self._values(found, played)
+            for recorded in self.turns.rollouts():
+                if recorded.key not in points:
+                    points.add(recorded.key)
+                    self._count(recorded, played, counts, failures)
+                values = self._values(recorded, played)
                 if isinstance(values, str):
                     counts["without_credit"] += 1
-                    without.append({"rollout_id": found.stored.name, "why": values})
+                    without.append({"rollout_id": recorded.stored.name, "why": values})
                     del without[MAX_LISTED:]
                     continue
                 credits = worths(values)
-                file.write(self._credited_line(found, values, credits))
+                file.write(self._credited_line(recorded, values, credits))
                 counts["credited"] += 1
-                costly = sorted([*costly, _lowest(found, credits)], key=lambda each: each["credit"])[:MAX_LISTED]
+                costly = sorted([*costly, _lowest(recorded, credits)], key=lambda turn: turn["credit"])[:MAX_LISTED]
         plan = self._plan
         summary = {
             **{key: plan[key] for key in ("run", "output", "model", "branches")},
@@ -171,22 +171,24 @@ class Crediting:
         write_whole(self.output / "credit.json", indented_json(summary) + b"\n")
         return summary
 
-    def _count(self, found: RecordedTurns, played: Continuations, counts: Counter[str], failures: Counter[str]) -> None:
-        for turn in found.turns:
-            results = played.of(found.point(turn))
+    def _count(
+        self, recorded: RecordedTurns, played: Continuations, counts: Counter[str], failures: Counter[str]
+    ) -> None:
+        for turn in recorded.turns:
+            results = played.of(recorded.point(turn))
             counts["completed"] += len(results.rewards)
             counts["masked"] += results.masked
             counts["failed"] += self.branches - results.done
             failures.update(results.failed)
 
-    def _values(self, found: RecordedTurns, played: Continuations) -> list[Estimate] | str:
+    def _values(self, recorded: RecordedTurns, played: Continuations) -> list[Estimate] | str:
         """The values before each turn and after the last, or the reason why one of them is unknown."""
-        reward = found.stored.reward
+        reward = recorded.stored.reward
         assert reward is not None
-        bounds = self.turns.environment_of(found).reward_range or USUAL_RANGE
+        bounds = self.turns.environment_of(recorded).reward_range or USUAL_RANGE
         values = []
-        for turn in found.turns:
-            results = played.of(found.point(turn))
+        for turn in recorded.turns:
+            results = played.of(recorded.point(turn))
             value = value_of(results.rewards, bounds)
             if value is None:
                 why = f"{results.masked} masked" if results.masked else results.cause or "none was played"
@@ -194,18 +196,18 @@ class Crediting:
             values.append(value)
         return [*values, known(reward)]
 
-    def _credited_line(self, found: RecordedTurns, values: list[Estimate], credits: list[Estimate]) -> bytes:
+    def _credited_line(self, recorded: RecordedTurns, values: list[Estimate], credits: list[Estimate]) -> bytes:
         """The record with a reward for each model call: 0 for the calls that were given to the rollout."""
-        given = [None] * found.first
+        unknown = [None] * recorded.first
         row = {
-            **found.stored.with_exact_integers(found.line).row,
-            "turn_rewards": [*[0.0] * found.first, *(each.mean for each in credits)],
+            **recorded.stored.with_exact_integers(recorded.line).row,
+            "turn_rewards": [*[0.0] * recorded.first, *(credit.mean for credit in credits)],
             "turn_credit": {
                 "model": self.model.name,
                 "branches": self.branches,
-                "values": [*given, *(each.mean for each in values)],
-                "intervals": [*given, *(each.interval for each in credits)],
-                "continuations": [*given, *(each.count for each in credits)],
+                "values": [*unknown, *(value.mean for value in values)],
+                "intervals": [*unknown, *(credit.interval for credit in credits)],
+                "continuations": [*unknown, *(credit.count for credit in credits)],
             },
         }
         return encode(row) + b"\n"
@@ -224,11 +226,11 @@ def credit(run: str | Path, environment: Environments = None, **options: Any) ->
     return crediting.write()
 
 
-def _lowest(found: RecordedTurns, credits: list[Estimate]) -> dict[str, Any]:
+def _lowest(recorded: RecordedTurns, credits: list[Estimate]) -> dict[str, Any]:
     """The turn of a rollout that was worth least. Turns are counted from 1 for people."""
     worst = min(range(len(credits)), key=lambda index: credits[index].mean)
     low, interval = credits[worst], credits[worst].interval
-    name, turn = found.stored.name, found.first + worst + 1
+    name, turn = recorded.stored.name, recorded.first + worst + 1
     return {"rollout_id": name, "turn": turn, "credit": low.mean, "interval": list(interval) if interval else None}
 
 

@@ -78,9 +78,9 @@ class EveryTurn(Branches):
             listed = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in self.counts.items())
             raise UserError(f"{self.source} holds no rollout to credit: {listed or 'it is empty'}")
 
-    def environment_of(self, found: RecordedTurns) -> Environment:
+    def environment_of(self, recorded: RecordedTurns) -> Environment:
         """The environment of a rollout."""
-        return self._environments.of_row(found.stored.task)
+        return self._environments.of_row(recorded.stored.task)
 
     def survey(self, tick: Callable[[int], None] = lambda _: None) -> Survey:
         """Check every rollout. `in_shard` is the number of branch points."""
@@ -88,19 +88,19 @@ class EveryTurn(Branches):
         return Survey(survey.rows, survey.digest, sum(1 for _ in self._points()))
 
     def _own(self) -> Iterator[tuple[str, str, bytes, StoredRow, int]]:
-        for found, turn in self._points():
-            yield found.where, found.point(turn), found.line, found.stored, turn
+        for recorded, turn in self._points():
+            yield recorded.where, recorded.point(turn), recorded.line, recorded.stored, turn
 
     def _points(self) -> Iterator[tuple[RecordedTurns, int]]:
         """Every branch point once: rollouts with the same receipt and seed share theirs."""
         seen = set[str]()
-        for found in self.rollouts():
-            if found.key not in seen:
-                seen.add(found.key)
-                yield from ((found, turn) for turn in found.turns)
+        for recorded in self.rollouts():
+            if recorded.key not in seen:
+                seen.add(recorded.key)
+                yield from ((recorded, turn) for turn in recorded.turns)
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
-        return ((found.where, found.line) for found in self.rollouts())
+        return ((recorded.where, recorded.line) for recorded in self.rollouts())
 
     def _checked(self, where: str, line: bytes, stored: StoredRow) -> RecordedTurns:
         """A rollout whose calls can be replayed and whose reward is what its verifier says today."""
@@ -134,5 +134,5 @@ def _kind(stored: StoredRow) -> str:
     if stored.is_masked:
         return "masked"
     calls = stored.row.get("model_calls")
-    made = sizes_of(calls) is not None and not all(call.get("given") for call in calls or [])
-    return "used" if made else "without_calls"
+    has_own_calls = sizes_of(calls) is not None and not all(call.get("given") for call in calls or [])
+    return "used" if has_own_calls else "without_calls"

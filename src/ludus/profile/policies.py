@@ -19,24 +19,24 @@ def compare_policies(a: Profile, b: Profile, pass_reward: float | None = None) -
         if len(profile.runs) != 1:
             raise UserError(f"{len(profile.runs)} runs are compared with one", "Name one run, and one for --compare")
     scores = Scores.read(a.runs[0], pass_reward), Scores.read(b.runs[0], pass_reward)
-    found = compare(*scores)
-    if found is None:
+    comparison = compare(*scores)
+    if comparison is None:
         raise UserError(f"no task has a reward in both {a.runs[0]} and {b.runs[0]}", "Collect both from the same rows")
     moved = _moved(a, b)
     return {
         "a": str(a.runs[0]),
         "b": str(b.runs[0]),
-        "tasks": found.tasks,
-        "difference": found.difference,
-        "ci95": list(found.interval) if found.interval is not None else None,
-        "mcnemar": found.mcnemar,
-        "detectable": found.detectable,
-        "sentence": found.sentence(),
+        "tasks": comparison.tasks,
+        "difference": comparison.difference,
+        "ci95": list(comparison.interval) if comparison.interval is not None else None,
+        "mcnemar": comparison.mcnemar,
+        "detectable": comparison.detectable,
+        "sentence": comparison.sentence(),
         "warnings": differences(*scores),
-        "passed_more_often": sum(each["change"] > 0 for each in moved),
-        "passed_less_often": sum(each["change"] < 0 for each in moved),
-        "passed_as_often": sum(each["change"] == 0 for each in moved),
-        "moved": [each for each in (*moved[:MAX_MOVED], *moved[MAX_MOVED:][-MAX_MOVED:]) if each["change"]],
+        "passed_more_often": sum(task["change"] > 0 for task in moved),
+        "passed_less_often": sum(task["change"] < 0 for task in moved),
+        "passed_as_often": sum(task["change"] == 0 for task in moved),
+        "moved": [task for task in (*moved[:MAX_MOVED], *moved[MAX_MOVED:][-MAX_MOVED:]) if task["change"]],
     }
 
 

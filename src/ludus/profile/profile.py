@@ -83,8 +83,8 @@ class Profile:
                     self._overall.add_scale(self._scale(environment))
             asked = rollout.response.data.get("model") if rollout.response is not None else None
             models = tuple(dict.fromkeys(name for name in (asked, named) if name and isinstance(name, str)))
-            for each in (self._overall, sums):
-                each.add_attempt(rollout, models, is_last=is_last)
+            for part in (self._overall, sums):
+                part.add_attempt(rollout, models, is_last=is_last)
             if is_last:
                 key = environment, task_id
                 task = seen[key] = self.tasks.get(key) or self.tasks.setdefault(key, TaskProfile(*key))

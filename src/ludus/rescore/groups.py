@@ -119,14 +119,14 @@ class StoredGroups:
         return self._offsets.get(key, [])
 
     def _survey(self, path: Path) -> dict[Any, list[LineOffset]]:
-        found: dict[Any, list[LineOffset]] = {}
+        offsets: dict[Any, list[LineOffset]] = {}
         offset = 0
         with path.open("rb", buffering=1 << 18) as file:
             for number, line in enumerate(file, start=1):
                 with contextlib.suppress(Failure, RecursionError):  # the line fails when it is scored
-                    found.setdefault(self._key(self._read_row(line, number)), []).append((number, offset))
+                    offsets.setdefault(self._key(self._read_row(line, number)), []).append((number, offset))
                 offset += len(line)
-        return found
+        return offsets
 
     def _read(self, offsets: list[LineOffset]) -> list[tuple[StoredRow, Response]]:
         """The rows of a group that have a response, each with its response, in the order of the repeats."""

@@ -138,15 +138,15 @@ class Rescoring:
     async def _run_helpers(self, scoring: OrderedScoring, scorers: Scorers) -> None:
         """Score blocks of lines in helper processes, if rows are independent and enough lines are left."""
         await asyncio.sleep(HELPER_DELAY)
-        given = self._environment
-        several = given if isinstance(given, (list, tuple)) else [given]
-        can_be_sent = all(each is None or isinstance(each, (str, Path)) for each in several)
+        environment = self._environment
+        several = environment if isinstance(environment, (list, tuple)) else [environment]
+        can_be_sent = all(spec is None or isinstance(spec, (str, Path)) for spec in several)
         one_process = self._concurrency == 1 or scoring.in_flight or not scorers.rows_are_independent
         count = min(processors() - 1, MAX_HELPERS)
         worth_it = self.source is not None and self.source.bytes_left >= MIN_BYTES_FOR_HELPERS
         if one_process or count < 1 or not can_be_sent or not worth_it:
             return
-        paths = [str(each) for each in several if each is not None]
+        paths = [str(spec) for spec in several if spec is not None]
         environment = paths if len(paths) > 1 else paths[0] if paths else None
         settings = pickle.dumps(HelperSettings(environment, self._settings, self._options))
         async with ProcessPool(count, memory=None) as pool:

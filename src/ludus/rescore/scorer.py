@@ -65,12 +65,12 @@ class Scorer:
         """The task of a row. Rows that are equal share it, if not too many others stand between them."""
         name, recent = row.get("task_id"), self._recent
         key = name if isinstance(name, str) else ""
-        found = recent.get(key)
-        if found is None or found.row != row:
+        task = recent.get(key)
+        if task is None or task.row != row:
             if len(recent) >= RECENT_TASKS:
                 del recent[next(iter(recent))]
-            found = recent[key] = KnownTask(row)
-        return found
+            task = recent[key] = KnownTask(row)
+        return task
 
     def receipt(self, known: KnownTask, response: Response) -> str:
         """The receipt for a response to a task."""
@@ -80,9 +80,9 @@ class Scorer:
 
     def task(self, row: Row) -> Task:
         """The task of a row. Raises `Failure` if the row is not a valid task of this environment."""
-        given = row if self._allowed_fields is None else {key: row[key] for key in row if key in self._allowed_fields}
+        fields = row if self._allowed_fields is None else {key: row[key] for key in row if key in self._allowed_fields}
         try:
-            return self.environment.task(given)
+            return self.environment.task(fields)
         except ValidationError as error:
             first = error.errors()[0]
             raise bad_row(f"{'.'.join(map(str, first['loc'])) or 'row'}: {first['msg']}") from None

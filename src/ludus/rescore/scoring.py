@@ -92,10 +92,10 @@ class Scorers:
             stack.callback(self._task_rows.close)
         self._groups = StoredGroups(file, self._read_row, stale=stale)
         self._sign, self._stale, self._force, self._only = sign or stale, stale, force, only
-        self._recorded_in, self._given_file = recorded_in or [], given_file
+        self._recorded_in, self._file_argument = recorded_in or [], given_file
         self._accepted_names: set[str] = set()  # in `agent_ref`, for the given environment
         self._for_all_rows: Scorer | None = None
-        self._given: RowEnvironments | None = None  # several, from which a row chooses
+        self._several: RowEnvironments | None = None  # several, from which a row chooses
         self._by_name: dict[str, Scorer | str] = {}  # a string is the reason why the environment cannot be loaded
         self._lock = asyncio.Lock()
 
@@ -103,8 +103,8 @@ class Scorers:
         """Score every row in this environment, or in the one of several that it names. A row that names another one
         stops the run, unless forced."""
         if isinstance(environment, (list, tuple)):
-            self._given = RowEnvironments(environment, self._settings)
-            self._given.check_settings(self._given.named)
+            self._several = RowEnvironments(environment, self._settings)
+            self._several.check_settings(self._several.named)
             return
         environment = cast("EnvironmentSpec", environment)
         self._for_all_rows = await self._open(Environment.load(environment))
@@ -117,8 +117,8 @@ class Scorers:
     @property
     def rows_are_independent(self) -> bool:
         """Whether no row so far needed a session or a group."""
-        scorers = [each for each in (self._for_all_rows, *self._by_name.values()) if isinstance(each, Scorer)]
-        return not any(each.has_session or each.by_group for each in scorers)
+        scorers = [scorer for scorer in (self._for_all_rows, *self._by_name.values()) if isinstance(scorer, Scorer)]
+        return not any(scorer.has_session or scorer.by_group for scorer in scorers)
 
     async def score_line(self, number: int, line: bytes, deadline: Deadline) -> ScoredLine:
         """Score one line of a file. Raises only errors that stop the run: a cancel, a wrong setting."""
@@ -152,10 +152,10 @@ class Scorers:
             known = scorer.known(stored.task)
             stored.task = known.row
             if scorer.by_group:
-                found = await self._groups.verdict(scorer, stored)
-                if found is None:
+                signed = await self._groups.verdict(scorer, stored)
+                if signed is None:
                     return scored
-                verdict, receipt = found
+                verdict, receipt = signed
             else:
                 if self._sign:
                     receipt = scorer.receipt(known, response)
@@ -189,7 +189,7 @@ class Scorers:
         """The scorer of the environment that a row names. Raises `Failure`, or a `UserError` that stops the run."""
         name = _agent_name(stored.task)
         if not name:
-            if self._given is not None:
+            if self._several is not None:
                 raise UserError(f"line {stored.number} names no environment", "Score such rows with a single --env")
             raise bad_row("agent_ref: the row names no environment. Name one with --env ENV")
         scorer = self._by_name.get(name)
@@ -200,35 +200,37 @@ class Scorers:
                     scorer = self._by_name[name] = await self._load(name)
         if not isinstance(scorer, str):
             return scorer
-        if self._given is not None:
-            given = " or ".join(each.name for each in self._given.named)
-            cause = f"line {stored.number} names the environment {name:.80}, not {given}"
+        if self._several is not None:
+            known = " or ".join(environment.name for environment in self._several.named)
+            cause = f"line {stored.number} names the environment {name:.80}, not {known}"
             raise UserError(cause, f"Add --env {option_for(name)}")
         if stored.is_record and environment_name(name) is not None:  # its code or its settings have an error
             raise UserError(f"line {stored.number}: {scorer}")
         if stored.is_record:
             names = self._recorded_in if name in self._recorded_in else [name]
-            options = " ".join(f"--env {option_for(each)}" for each in names)
-            hint = f"Write: ludus verify {shlex.quote(self._given_file)} {options}"
+            options = " ".join(f"--env {option_for(environment)}" for environment in names)
+            hint = f"Write: ludus verify {shlex.quote(self._file_argument)} {options}"
             raise UserError(f"line {stored.number}: unknown environment {name:.80}", hint)
         raise bad_row(f"agent_ref: {scorer}")
 
-    def _other_environment(self, stored: StoredRow, given: str) -> str | None:
+    def _other_environment(self, stored: StoredRow, expected: str) -> str | None:
         """The environment of a row that is not the given one. A name that no environment has may come from any tool."""
         named = _agent_name(stored.task)
         if not named or named in self._accepted_names:
             return None
-        recorded_in = environment_name(named) or (named if stored.is_record else given)
-        if recorded_in != given:
+        recorded_in = environment_name(named) or (named if stored.is_record else expected)
+        if recorded_in != expected:
             return recorded_in
         self._accepted_names.add(named)
         return None
 
     async def _load(self, name: str) -> Scorer | str:
         """The scorer of an environment, or the reason why it cannot be loaded."""
-        if self._given is not None:
-            found = self._given.find_named(name)
-            return Scorer(await self._players.open(found)) if found is not None else f"unknown environment {name:.80}"
+        if self._several is not None:
+            environment = self._several.find_named(name)
+            if environment is None:
+                return f"unknown environment {name:.80}"
+            return Scorer(await self._players.open(environment))
         try:
             environment = Environment.named(name)
         except UserError as error:
@@ -240,9 +242,9 @@ class Scorers:
         return Scorer(await self._players.open(environment))
 
 
-def _names_another(number: int, other: str, given: str) -> UserError:
-    hint = f"Add --env {option_for(other)} for it, or --force to score it in {given}"
-    return UserError(f"line {number} names the environment {other:.80}, not {given}", hint)
+def _names_another(number: int, other: str, expected: str) -> UserError:
+    hint = f"Add --env {option_for(other)} for it, or --force to score it in {expected}"
+    return UserError(f"line {number} names the environment {other:.80}, not {expected}", hint)
 
 
 def _agent_name(row: Row) -> str | None:

@@ -28,7 +28,7 @@ _NOT_THE_PROMPTS = frozenset({"id", "status", "annotations", "logprobs"})
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
 
 
-class _Found(NamedTuple):
+class _IndexedRow(NamedTuple):
     """A row of the dataset: where it is, a digest of its content, and the line of another row with the same prompt."""
 
     offset: int
@@ -47,7 +47,7 @@ class TaskRows:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._rows: dict[bytes, _Found] = {}
+        self._rows: dict[bytes, _IndexedRow] = {}
         self._last: tuple[int, Row] = (-1, {})
         with Source(path) as source:
             for number, offset, line in source.lines_with_offsets():
@@ -65,17 +65,17 @@ class TaskRows:
         prompt = _prompt(task)
         if prompt is None:
             raise bad_row("responses_create_params.input: the row has no prompt to find its task by")
-        found = self._rows.get(prompt)
-        if found is None:
+        indexed = self._rows.get(prompt)
+        if indexed is None:
             raise Failure("no_match", f"no row of {self.path} has its prompt", stage="open")
-        if found.other:
-            cause = f"lines {found.number} and {found.other} of {self.path} have its prompt, and they differ"
+        if indexed.other:
+            cause = f"lines {indexed.number} and {indexed.other} of {self.path} have its prompt, and they differ"
             raise Failure("ambiguous_match", cause, stage="open")
-        row = self._read(found)
+        row = self._read(indexed)
         own = {key: value for key, value in task.items() if value is not None}
         for key, value in row.items():
             if key in own and key != "responses_create_params" and key not in NAMES and own[key] != value:
-                cause = f"its {key} differs from line {found.number} of {self.path}, which has its prompt"
+                cause = f"its {key} differs from line {indexed.number} of {self.path}, which has its prompt"
                 raise Failure("no_match", cause, stage="open")
         missing = {key: value for key, value in row.items() if key not in own}
         return {**task, **missing} if missing else task
@@ -90,29 +90,30 @@ class TaskRows:
             content = digest(row)
         except TypeError as error:
             raise UserError(f"{where}: nested too deep: {error}", "Fix the row or leave it out") from error
-        found = self._rows.get(prompt)
-        if found is None:
-            self._rows[prompt] = _Found(offset, len(line), number, content)
-        elif found.content != content and not found.other:
-            self._rows[prompt] = found._replace(other=number)
+        indexed = self._rows.get(prompt)
+        if indexed is None:
+            self._rows[prompt] = _IndexedRow(offset, len(line), number, content)
+        elif indexed.content != content and not indexed.other:
+            self._rows[prompt] = indexed._replace(other=number)
 
-    def _read(self, found: _Found) -> Row:
+    def _read(self, indexed: _IndexedRow) -> Row:
         """The fields of a task. The last row is cached, because the repeats of a task follow each other."""
         last = self._last
-        if last[0] != found.offset:
-            line = os.pread(self._file.fileno(), found.length, found.offset)  # groups are read in a thread
-            row = StoredRow(parse_row(f"{self.path}:{found.number}", line), found.number).with_exact_integers(line)
-            self._last = last = found.offset, row.task
+        if last[0] != indexed.offset:
+            number = indexed.number
+            line = os.pread(self._file.fileno(), indexed.length, indexed.offset)  # groups are read in a thread
+            row = StoredRow(parse_row(f"{self.path}:{number}", line), number).with_exact_integers(line)
+            self._last = last = indexed.offset, row.task
         return last[1]
 
 
 def _prompt(task: Row) -> bytes | None:
     """The digest of a task's prompt: its input and instructions, however they are written; None without an input."""
     params = task.get("responses_create_params")
-    given = params.get("input") if isinstance(params, dict) else None
-    if not isinstance(params, dict) or not isinstance(given, (str, list)):
+    prompt = params.get("input") if isinstance(params, dict) else None
+    if not isinstance(params, dict) or not isinstance(prompt, (str, list)):
         return None
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    items = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     try:
         content = encode([params.get("instructions"), [_plain(item) for item in items]])
     except RecursionError:
@@ -124,20 +125,20 @@ def _plain(item: Any) -> Any:
     """An item without what the same prompt may have or lack, in the order of its keys."""
     if not isinstance(item, dict):
         return item
-    kept = {key: item[key] for key in sorted(item) if item[key] is not None and key not in _NOT_THE_PROMPTS}
-    if kept.get("type") == "message":
-        del kept["type"]
-    content = kept.get("content")
+    fields = {key: item[key] for key in sorted(item) if item[key] is not None and key not in _NOT_THE_PROMPTS}
+    if fields.get("type") == "message":
+        del fields["type"]
+    content = fields.get("content")
     if isinstance(content, list):
         parts = [_plain_part(part) for part in content]
-        kept["content"] = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts
-    return kept
+        fields["content"] = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts
+    return fields
 
 
 def _plain_part(part: Any) -> Any:
     """A part of a message's content: the text of a part that is no more than a text."""
     if not isinstance(part, dict):
         return part
-    kept = {key: part[key] for key in sorted(part) if part[key] is not None and key not in _NOT_THE_PROMPTS}
-    is_text = kept.keys() == {"type", "text"} and kept["type"] in _TEXT_PARTS
-    return kept["text"] if is_text and isinstance(kept["text"], str) else kept
+    fields = {key: part[key] for key in sorted(part) if part[key] is not None and key not in _NOT_THE_PROMPTS}
+    is_text = fields.keys() == {"type", "text"} and fields["type"] in _TEXT_PARTS
+    return fields["text"] if is_text and isinstance(fields["text"], str) else fields

@@ -61,9 +61,9 @@ class GroupFeed:
     ) -> None:
         check_whole("groups_per_step", groups_per_step, 1)
         check_whole("version", version, 0)
-        for name, given, least in (("ahead", ahead, 0), ("epochs", epochs, 1)):
-            if given is not None:
-                check_whole(name, given, least)
+        for name, value, least in (("ahead", ahead, 0), ("epochs", epochs, 1)):
+            if value is not None:
+                check_whole(name, value, least)
         self.policy = policy or GroupPolicy()
         if options.setdefault("repeats", self.policy.size) != self.policy.size:
             raise UserError("repeats is the size of a group here", "Write policy=GroupPolicy(size=...)")
@@ -106,7 +106,9 @@ class GroupFeed:
             sink=self._schedule.arrived, engine=self._engine, observe=open_telemetry
         )
         policy = self.policy
-        together = [each.name for each in self.collection.environments() if each.resources.by_group]
+        together = [
+            environment.name for environment in self.collection.environments() if environment.resources.by_group
+        ]
         if together and (policy.extra or policy.deadline is not None):
             cause = f"{together[0]} judges a group as a whole (verify_group): extra and deadline cannot be used"
             raise UserError(cause, "Set limits.group, the seconds that a finished rollout waits for the others")
@@ -272,11 +274,11 @@ class GroupFeed:
         if limit is None:
             return group
         oldest = self.version - limit
-        kept = [member for member in group.members if all(v is not None and v >= oldest for v in member.versions)]
-        if len(kept) == len(group.members):
+        fresh = [member for member in group.members if all(v is not None and v >= oldest for v in member.versions)]
+        if len(fresh) == len(group.members):
             return group
-        group.dropped += len(group.members) - len(kept)
-        group.members = kept
+        group.dropped += len(group.members) - len(fresh)
+        group.members = fresh
         if len(group.trainable) < self.policy.least:
             self.group_counts["stale"] += 1
             return None

@@ -145,21 +145,21 @@ class TrlRollouts:
         groups = self._thread.run(_play(feed, rows, version))
         tokenizer = trainer.processing_class
         padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        found: list[Completion] = []
+        completions: list[Completion] = []
         counts: Counter[str] = Counter()
         for group, (_, size) in zip(groups, sizes, strict=True):
-            found += completions_of(group, size, padding, counts)
-        _check_trainable(found, counts)
+            completions += completions_of(group, size, padding, counts)
+        _check_trainable(completions, counts)
         self.counts += counts
         failures = [member.failure for group in groups for member in group.failures]
         self._failed_steps.add(failures, sum(len(group.members) for group in groups))
         self._seconds += time.perf_counter() - began
         return {
-            "prompt_ids": [each.prompt_ids for each in found],
-            "completion_ids": [each.completion_ids for each in found],
-            "env_mask": [each.mask for each in found],
-            "logprobs": [each.logprobs for each in found],
-            REWARD: [each.reward for each in found],
+            "prompt_ids": [completion.prompt_ids for completion in completions],
+            "completion_ids": [completion.completion_ids for completion in completions],
+            "env_mask": [completion.mask for completion in completions],
+            "logprobs": [completion.logprobs for completion in completions],
+            REWARD: [completion.reward for completion in completions],
         }
 
     def reward(self, prompts: list[Any], completions: list[Any], **fields: Any) -> list[float | None]:
@@ -181,8 +181,8 @@ class TrlRollouts:
 
     def _start(self, trainer: Any) -> GroupFeed:
         check_sampling(trainer.args)
-        given = self._options.get("model")
-        model = given if isinstance(given, (str, Model)) else policy_of(trainer, self._max_batch)
+        chosen = self._options.get("model")
+        model = chosen if isinstance(chosen, (str, Model)) else policy_of(trainer, self._max_batch)
         options: CollectArguments = {**self._options, "model": model}
         options.setdefault("concurrency", self._max_batch)
         policy = replace(self._policy, size=_generations(trainer))
@@ -218,11 +218,11 @@ def _generations(trainer: Any) -> int:
 
 def _groups(task_ids: list[str], size: int) -> list[tuple[str, int]]:
     """The task and the number of members of each group: runs of equal ids, of at most `size`."""
-    found: list[tuple[str, int]] = []
+    groups: list[tuple[str, int]] = []
     for task_id, run in itertools.groupby(task_ids):
         count = len(list(run))
-        found += [(task_id, min(size, count - start)) for start in range(0, count, size)]
-    return found
+        groups += [(task_id, min(size, count - start)) for start in range(0, count, size)]
+    return groups
 
 
 def _task_id(prompt: Any) -> str:
@@ -241,11 +241,11 @@ def _sampled(row: dict[str, Any], args: Any) -> dict[str, Any]:
     return with_sampling(row, temperature=args.temperature, top_p=args.top_p, max_tokens=limit)
 
 
-def _check_trainable(found: list[Completion], counts: Counter[str]) -> None:
+def _check_trainable(completions: list[Completion], counts: Counter[str]) -> None:
     """Count a step in which nothing can be trained on: TRL's loss is 0 then. Refuse what could never be trained on."""
-    if any(any(each.mask) for each in found):
+    if any(any(completion.mask) for completion in completions):
         return
-    if counts["several_sequences"] == len(found):
+    if counts["several_sequences"] == len(completions):
         cause = "every rollout has several token sequences: the chat template changes earlier turns"
         raise UserError(cause, "Use a template that keeps them, or TrlWorker with TRL's AsyncGRPOTrainer")
     counts["empty_steps"] += 1

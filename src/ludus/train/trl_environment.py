@@ -91,10 +91,10 @@ class TrlEnvironments:
         collection = Collection(environment, Options(**reading))
         collection.rows.survey()
         self._rows = {task_id: row for task_id, row, _ in collection.rows}
-        found = collection.environments()
-        if len(found) != 1:
+        environments = collection.environments()
+        if len(environments) != 1:
             raise UserError("environment_factory takes one environment here", "Name one, or use TrlRollouts")
-        self._environment, self._seed = found[0], collection.options.play.seed
+        self._environment, self._seed = environments[0], collection.options.play.seed
         if self._environment.resources.by_group:
             cause = (
                 f"{self._environment.name} judges a group as a whole (verify_group), and TRL plays rollouts one by one"
@@ -132,13 +132,13 @@ class TrlEnvironments:
 
     def reward(self, completions: list[Any], environments: list[Any], **_: Any) -> list[float | None]:
         """The reward function for the trainer."""
-        rollouts = self._thread.run(_finish([each._playing for each in environments], completions))
-        for each in environments:
-            self._running.discard(each._playing)
-            each._playing = None
-        failures = [each.error for each in rollouts if each.error is not None]
+        rollouts = self._thread.run(_finish([environment._playing for environment in environments], completions))
+        for environment in environments:
+            self._running.discard(environment._playing)
+            environment._playing = None
+        failures = [rollout.error for rollout in rollouts if rollout.error is not None]
         self._failed_steps.add(failures, len(rollouts) - len(failures))
-        return [each.reward if each.outcome is Outcome.COMPLETED else None for each in rollouts]
+        return [rollout.reward if rollout.outcome is Outcome.COMPLETED else None for rollout in rollouts]
 
     def close(self) -> None:
         """Close the sessions in flight, and what the sessions share."""
@@ -176,7 +176,7 @@ class TrlEnvironments:
 
 
 async def _finish(playing: list[_Playing], completions: list[Any]) -> list[Rollout]:
-    return await asyncio.gather(*(one.finish(said) for one, said in zip(playing, completions, strict=True)))
+    return await asyncio.gather(*(played.finish(said) for played, said in zip(playing, completions, strict=True)))
 
 
 def _method(schema: dict[str, Any], thread: LoopThread) -> Callable[..., Any]:

@@ -19,10 +19,10 @@ MAX_CARDS = 20
 def cards_of(run: ViewedRun, environments: list[str]) -> list[dict[str, Any]]:
     """For each environment its `card`, where it lies (`from`), and the `command` that makes one."""
     beside = run.beside("card.json")
-    given = read_json_object(beside)
+    card = read_json_object(beside)
     names = [name for name in environments if name][:MAX_CARDS] or ["ENV"]
-    owner = given.get("environment") if given.get("environment") in names else names[0]
-    return [_card(name, beside, given if name == owner else {}) for name in names]
+    owner = card.get("environment") if card.get("environment") in names else names[0]
+    return [_card(name, beside, card if name == owner else {}) for name in names]
 
 
 def _card(name: str, beside: Path, card: dict[str, Any]) -> dict[str, Any]:

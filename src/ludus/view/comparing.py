@@ -15,10 +15,10 @@ MAX_TASKS = 500
 def comparison_payload(a: LiveRun, b: LiveRun) -> dict[str, Any]:
     """B compared with A, task by task."""
     scores = _scores(a), _scores(b)
-    found = compare(*scores)
+    comparison = compare(*scores)
     sides = [
-        {"key": run.run.key, "name": run.run.name, "scored": each.scored, "failed": each.failed, "masked": each.masked}
-        for run, each in zip((a, b), scores, strict=True)
+        {"key": run.run.key, "name": run.run.name, "scored": side.scored, "failed": side.failed, "masked": side.masked}
+        for run, side in zip((a, b), scores, strict=True)
     ]
     result: dict[str, Any] = {
         "a": sides[0],
@@ -27,19 +27,19 @@ def comparison_payload(a: LiveRun, b: LiveRun) -> dict[str, Any]:
         "tasks": [],
         "result": None,
     }
-    if found is None:
+    if comparison is None:
         return result
     result["result"] = {
-        "tasks": found.tasks,
-        "mean_a": found.mean_a,
-        "mean_b": found.mean_b,
-        "pass_rate_a": found.pass_rate_a,
-        "pass_rate_b": found.pass_rate_b,
-        "difference": found.difference,
-        "ci95": list(found.interval) if found.interval is not None else None,
-        "mcnemar": found.mcnemar,
-        "detectable": found.detectable,
-        "sentence": found.sentence(),
+        "tasks": comparison.tasks,
+        "mean_a": comparison.mean_a,
+        "mean_b": comparison.mean_b,
+        "pass_rate_a": comparison.pass_rate_a,
+        "pass_rate_b": comparison.pass_rate_b,
+        "difference": comparison.difference,
+        "ci95": list(comparison.interval) if comparison.interval is not None else None,
+        "mcnemar": comparison.mcnemar,
+        "detectable": comparison.detectable,
+        "sentence": comparison.sentence(),
     }
     both: list[dict[str, Any]] = [
         {"task_id": name, "a": of_a.mean, "b": of_b.mean, "n_a": of_a.count, "n_b": of_b.count}
@@ -77,5 +77,5 @@ def _scores(run: LiveRun) -> Scores:
     options = described.get("options")
     named = options.get("pass_reward") if isinstance(options, dict) else None
     thresholds = named.values() if isinstance(named, dict) else ()
-    scores.pass_rewards = {float(each) for each in thresholds if isinstance(each, (int, float))} or {1.0}
+    scores.pass_rewards = {float(threshold) for threshold in thresholds if isinstance(threshold, (int, float))} or {1.0}
     return scores

@@ -70,7 +70,7 @@ class Facts:
             "started": finite_number(response.get("created_at")),
             "model": _text(response.get("model"), 200) or None,
             "policy": _policy(calls),
-            "has_tokens": int(isinstance(calls, list) and any("prefix" in each for each in items_of(calls))),
+            "has_tokens": int(isinstance(calls, list) and any("prefix" in call for call in items_of(calls))),
             "parent": _text(row.get("parent"), 500) or None,
             "branch_turn": _integer(row.get("branch_turn")),
             "about": _text(asked(row), ABOUT),
@@ -97,10 +97,10 @@ def task_id_of(row: Row) -> str:
 
 def asked(row: Row) -> str:
     """The last user message of the prompt; without any, the first message."""
-    given = object_of(row.get("responses_create_params")).get("input")
-    if isinstance(given, str):
-        return given
-    messages = items_of(given)
+    prompt = object_of(row.get("responses_create_params")).get("input")
+    if isinstance(prompt, str):
+        return prompt
+    messages = items_of(prompt)
     users = [item for item in messages if item.get("role") == "user"]
     for item in users[-1:] or messages[:1]:
         content = item.get("content")
@@ -129,8 +129,8 @@ def _tools(output: Iterable[Row], row: Row) -> dict[str, tuple[int, int]]:
     """The calls and the errors of each tool."""
     calls = Counter(_text(item.get("name"), 200) for item in output if item.get("type") == "function_call")
     errors: Counter[str] = Counter()
-    for each in read_tool_errors(row):
-        errors[_text(each["tool"], 200)] += each["count"]
+    for error in read_tool_errors(row):
+        errors[_text(error["tool"], 200)] += error["count"]
     names = [*dict.fromkeys((*calls, *errors))][:MAX_NAMES]
     return {name: (calls[name], _clamped(errors[name])) for name in names}
 

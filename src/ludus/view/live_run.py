@@ -84,16 +84,16 @@ class LiveRun:
             with self.index.reading() as database:
                 return {**headline(database, prices, model), "index": self.index.progress(database)}
 
-        found = dict(self._once("headline", compute))
-        environments = list(_object(identity.get("environments"))) or [each for each in found["environments"] if each]
+        figures = dict(self._once("headline", compute))
+        environments = list(_object(identity.get("environments"))) or [name for name in figures["environments"] if name]
         return {
-            **found,
+            **figures,
             "key": self.run.key,
             "name": self.run.name,
             "environments": environments,
-            "model": model or ", ".join(found["models"]),
+            "model": model or ", ".join(figures["models"]),
             "started": described.get("started"),
-            "state": self.state(described, found["counts"]["dispatched"]),
+            "state": self.state(described, figures["counts"]["dispatched"]),
             "problem": self.problem,
         }
 
@@ -195,14 +195,14 @@ class LiveRun:
         Figures that are older than the index are `stale`: the page asks again.
         """
         with self._computing:
-            version, kept = self.index.version, self._kept.get(name)
-            if kept is not None and kept.version != version and monotonic() < kept.until:
-                return {**kept.figures, "stale": True}
-            if kept is None or kept.version != version:
+            version, cached = self.index.version, self._kept.get(name)
+            if cached is not None and cached.version != version and monotonic() < cached.until:
+                return {**cached.figures, "stale": True}
+            if cached is None or cached.version != version:
                 began = monotonic()
                 figures = compute()
-                kept = self._kept[name] = _Kept(version, figures, monotonic() + 4 * (monotonic() - began))
-            return kept.figures
+                cached = self._kept[name] = _Kept(version, figures, monotonic() + 4 * (monotonic() - began))
+            return cached.figures
 
 
 class _Kept(NamedTuple):
@@ -219,14 +219,14 @@ def writer_of(path: Path) -> int | None:
     Without /proc/locks (not Linux), a journal that changed within a minute counts as being written, by process 0.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
     try:
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
-        return 0 if time.time() - found.st_mtime < 60 else None
-    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        return 0 if time.time() - status.st_mtime < 60 else None
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     for line in lines:
         words = line.split()
         if len(words) > 5 and words[1] == "FLOCK" and words[3] == "WRITE" and words[5] == place:

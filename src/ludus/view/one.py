@@ -84,11 +84,11 @@ def items_page(index: RunIndex, rollout: int, skip: int) -> dict[str, Any]:
 
 def read_row(index: RunIndex, rollout: int) -> tuple[sqlite3.Row, Row]:
     """The figures and the record of a rollout."""
-    found = index.line(rollout)
-    if found is None:
+    line = index.line(rollout)
+    if line is None:
         raise Refusal(404, f"the run has no rollout {rollout}")
     try:
-        return found[0], parse(found[1])
+        return line[0], parse(line[1])
     except Failure as error:
         raise UserError("the journal changed since it was indexed", "Load the page again") from error
 
@@ -104,13 +104,13 @@ def clipped(value: Any, depth: int = MAX_DEPTH) -> Any:
     if isinstance(value, dict):
         return {key: clipped(value[key], depth - 1) for key in list(value)[:MAX_ENTRIES]}
     if isinstance(value, list):
-        return [clipped(each, depth - 1) for each in value[:MAX_ENTRIES]]
+        return [clipped(entry, depth - 1) for entry in value[:MAX_ENTRIES]]
     return value
 
 
 def _prompt(asked: Row) -> list[Row]:
-    given = asked.get("input")
-    prompt = [{"role": "user", "content": given}] if isinstance(given, str) else items_of(given)
+    text = asked.get("input")
+    prompt = [{"role": "user", "content": text}] if isinstance(text, str) else items_of(text)
     if isinstance(asked.get("instructions"), str):
         prompt.insert(0, {"role": "system", "content": asked["instructions"]})
     return prompt
@@ -137,8 +137,8 @@ def _call(call: Row) -> Row:
     for name in _TOKEN_FIELDS[:2]:
         if isinstance(call.get(name), list):
             shown[name.replace("_ids", "_tokens")] = len(call[name])
-    found: Row = clipped(shown)
-    return found
+    cut: Row = clipped(shown)
+    return cut
 
 
 def _longest(steps: list[tuple[str, float, float]]) -> list[tuple[int, str, float, float]]:

@@ -178,19 +178,19 @@ def searched_text(row: Row) -> str:
 
 
 def _texts(row: Row) -> list[str]:
-    found = [row.get(name) for name in _FIELDS]
+    values = [row.get(name) for name in _FIELDS]
     asked = object_of(row.get("responses_create_params"))
-    given = asked.get("input")
-    found += (asked.get("instructions"), given)
-    for item in (*items_of(given), *items_of(object_of(row.get("response")).get("output"))):
+    prompt = asked.get("input")
+    values += (asked.get("instructions"), prompt)
+    for item in (*items_of(prompt), *items_of(object_of(row.get("response")).get("output"))):
         for key in _TEXT_KEYS:
             value = item.get(key)
             if isinstance(value, list):
-                found += [part.get("text") for part in value if isinstance(part, dict)]
+                values += [part.get("text") for part in value if isinstance(part, dict)]
             elif value is not None:
-                found.append(value)
-    found += [row.get(name) for name in _verdict_fields(row)]
-    return [text for text in found if isinstance(text, str)]
+                values.append(value)
+    values += [row.get(name) for name in _verdict_fields(row)]
+    return [text for text in values if isinstance(text, str)]
 
 
 def _verdict_fields(row: Row) -> list[str]:
@@ -204,11 +204,11 @@ class _JournalChanged(Exception):
 
 def _texts_of(piece: TextPiece) -> Iterator[tuple[int, str]]:
     """The number and the searched text of each rollout of a piece."""
-    found = 0
+    count = 0
     for offset, line in whole_lines(piece.path, piece.start, piece.end):
         rollout = piece.rollouts.get(offset)
         if rollout is not None:
-            found += 1
+            count += 1
             yield rollout, line_text(line)
-    if found < len(piece.rollouts):
+    if count < len(piece.rollouts):
         raise _JournalChanged

@@ -45,7 +45,7 @@ class Code:
         try:
             self.folders = _copied_folders(root, setup)
             files = _copied_files(root, names, self.folders)
-            for name in {each.partition(".")[0] for each in (*names, *_named_by(setup.options.play.model))}:
+            for name in {module.partition(".")[0] for module in (*names, *_named_by(setup.options.play.model))}:
                 _copy_module(root / "modules", name)
             size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
             if size > MAX_BYTES:
@@ -62,11 +62,11 @@ class Code:
     def __exit__(self, *exc: object) -> None:
         self._delete()
 
-    def runtime_environment(self, given: dict[str, Any], packages: list[str]) -> dict[str, Any]:
-        """Ray's runtime environment of the actors: what was given, the code, and the packages."""
-        runtime = dict(given)
+    def runtime_environment(self, own: dict[str, Any], packages: list[str]) -> dict[str, Any]:
+        """Ray's runtime environment of the actors: the user's own, the code, and the packages."""
+        runtime = dict(own)
         if self._folder is not None:
-            runtime["py_modules"] = [*given.get("py_modules", []), str(_LUDUS), str(self._folder / SHIPPED)]
+            runtime["py_modules"] = [*own.get("py_modules", []), str(_LUDUS), str(self._folder / SHIPPED)]
         if packages:
             if "uv" in runtime or "conda" in runtime or isinstance(runtime.get("pip"), str):
                 problem = f"the environments declare packages ({', '.join(packages)})"
@@ -85,34 +85,34 @@ class Code:
 
 def _copied_folders(root: Path, setup: WorkerSetup) -> dict[str, str]:
     """Copy the folders of environments that are not part of Ludus. Returns where each one is in the copy."""
-    found: dict[str, str] = {}
+    copies: dict[str, str] = {}
     for environment in setup.environments:
         folder = environment.folder
-        if folder is not None and not folder.is_relative_to(_LUDUS) and str(folder) not in found:
-            found[str(folder)] = f"folders/{len(found)}"
-            shutil.copytree(folder, root / found[str(folder)], ignore=_LEFT_OUT)
-    return found
+        if folder is not None and not folder.is_relative_to(_LUDUS) and str(folder) not in copies:
+            copies[str(folder)] = f"folders/{len(copies)}"
+            shutil.copytree(folder, root / copies[str(folder)], ignore=_LEFT_OUT)
+    return copies
 
 
 def _copied_files(root: Path, names: ModuleNames, folders: dict[str, str]) -> dict[str, str]:
     """Where the files of the environments' classes are in the copy. A file outside of a folder is copied too."""
-    found = {}
+    copies = {}
     for name, file in names.files().items():
         inside = [(folder, copied) for folder, copied in folders.items() if file.is_relative_to(folder)]
         if inside:
-            folder, copied = max(inside, key=lambda each: len(each[0]))
-            found[name] = str(Path(copied, file.relative_to(folder)))
+            folder, copied = max(inside, key=lambda entry: len(entry[0]))
+            copies[name] = str(Path(copied, file.relative_to(folder)))
         else:
-            found[name] = f"files/{name}.py"
+            copies[name] = f"files/{name}.py"
             (root / "files").mkdir(exist_ok=True)
-            shutil.copyfile(file, root / found[name])
-    return found
+            shutil.copyfile(file, root / copies[name])
+    return copies
 
 
 def _copy_module(to: Path, name: str) -> None:
     """Copy a module or a package, unless it is part of Python, of Ludus or installed."""
     file = module_file(name)
-    installed = [Path(sysconfig.get_path(each)) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
+    installed = [Path(sysconfig.get_path(scheme)) for scheme in ("stdlib", "platstdlib", "purelib", "platlib")]
     if file is None or name == "ludus" or name in sys.stdlib_module_names:
         return
     if file.is_relative_to(_LUDUS) or any(map(file.is_relative_to, installed)) or "site-packages" in file.parts:
@@ -129,10 +129,10 @@ def _named_by(model: Any) -> Iterable[str]:
     return [parts[1]] if len(parts) == 3 and parts[0] == "scripted" else []
 
 
-def read_runtime_environment(given: str | Path | dict[str, Any]) -> dict[str, Any]:
+def read_runtime_environment(source: str | Path | dict[str, Any]) -> dict[str, Any]:
     """A runtime environment: a mapping, or a YAML file that holds one."""
-    found = read_yaml(Path(given)) if isinstance(given, (str, Path)) else given
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+    content = read_yaml(Path(source)) if isinstance(source, (str, Path)) else source
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         hint = "See docs/ray.md"
-        raise UserError(f"{given!s:.80} must hold a mapping, such as pip: [PACKAGE]", hint)
-    return found
+        raise UserError(f"{source!s:.80} must hold a mapping, such as pip: [PACKAGE]", hint)
+    return content

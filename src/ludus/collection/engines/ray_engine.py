@@ -51,7 +51,7 @@ class RayEngine(LeasingEngine):
         concurrency: int,
         runtime: dict[str, Any] | None = None,
     ) -> None:
-        self._needs = WorkerNeeds.of_all(each.worker for each in setup.environments)
+        self._needs = WorkerNeeds.of_all(environment.worker for environment in setup.environments)
         super().__init__(setup, count or _actors(address, self._needs, concurrency), concurrency)
         if self._needs.sessions is not None:
             self._concurrency = min(concurrency, self._count * self._needs.sessions)

@@ -92,14 +92,14 @@ def export(
     if str(output) == STDOUT and kind.file != "jsonl":
         raise UserError(f"{to} is not made of JSON lines, which --output - prints", "Name a file with --output")
     losses = Losses()
-    made = kind(choices or Choices(), losses)
+    format_ = kind(choices or Choices(), losses)
     path = rollouts_file(Path(run))
     if str(output) != STDOUT and Path(output).resolve() in (path.resolve(), *path.resolve().parents):
         raise UserError(f"{output} holds the rollouts that are exported", "Choose another --output")
     with Records(path) as records, outputs(output, overwrite=overwrite) as files, fewer_garbage_collections():
-        work = _Export(records, made, filters or Filters(), pairs or PairRule(), advantage, tick)
+        work = _Export(records, format_, filters or Filters(), pairs or PairRule(), advantage, tick)
         work.write(files)
-    if made.origins_beside and files.to_stdout:
+    if format_.origins_beside and files.to_stdout:
         losses.lose("receipts and policy versions: stdout has no place for the second file")
     return Exported(
         format=to,
@@ -109,17 +109,17 @@ def export(
         rows=work.rows,
         left_out=dict(work.selection.left_out.most_common()),
         not_carried=dict(losses.counts.most_common()),
-        never_carried=list(made.never),
+        never_carried=list(format_.never),
     )
 
 
 class _Export:
     def __init__(
-        self, records: Records, made: Format, filters: Filters, pairs: PairRule, advantage: str, tick: Tick
+        self, records: Records, format_: Format, filters: Filters, pairs: PairRule, advantage: str, tick: Tick
     ) -> None:
-        self._records, self._format, self._filters, self._tick = records, made, filters, tick
+        self._records, self._format, self._filters, self._tick = records, format_, filters, tick
         self._estimate = ESTIMATORS[advantage]
-        self.selection = Selection(records, filters, pairs, made.takes, tick)
+        self.selection = Selection(records, filters, pairs, format_.takes, tick)
         self.used = self.rows = 0
 
     def write(self, files: Outputs) -> None:
@@ -140,13 +140,13 @@ class _Export:
     def _write_blocks(self, writer: Writer, origins: Writer | None) -> None:
         """Write rollout by rollout."""
 
-        def take(made: MadeBlock) -> None:
-            if made.rows:
-                writer.write(made.packed, made.rows)
+        def take(block: MadeBlock) -> None:
+            if block.rows:
+                writer.write(block.packed, block.rows)
             if origins is not None:
-                origins.write(made.origins, made.rows)
-            self.rows += made.rows
-            self.used += made.used
+                origins.write(block.origins, block.rows)
+            self.rows += block.rows
+            self.used += block.used
 
         self._make_blocks(take, 1.0)
 
@@ -154,43 +154,43 @@ class _Export:
         """Give every block of the file to `take`, and count what was left out. Other processes may make them."""
         done, size, losses = 0, max(self._records.size, 1), self._format.losses
 
-        def take_and_count(made: MadeBlock) -> None:
+        def take_and_count(block: MadeBlock) -> None:
             nonlocal done
-            take(made)
-            self.selection.add(made.rollouts, made.left_out)
-            for what, times in made.losses.items():
+            take(block)
+            self.selection.add(block.rollouts, block.left_out)
+            for what, times in block.losses.items():
                 losses.lose(what, times)
-            done += made.read
+            done += block.read
             self._tick(share * min(done / size, 1.0))
 
         recipe = Recipe(self._records.path, self._format.name, self._format.choices, self._filters)
         make_blocks(recipe, self._records, take_and_count)
 
     def _write_units(self, writer: Writer, origins: Writer | None) -> None:
-        made, held = self._format, list[ExportRow]()
-        for unit, rows in made_rows(made, self.selection):
+        format_, held = self._format, list[ExportRow]()
+        for unit, rows in made_rows(format_, self.selection):
             held += rows
             if origins is not None:
                 origins.write(origin_lines(unit, len(rows)), len(rows))
             self.used += len(unit)
             self.rows += len(rows)
-            if len(held) >= made.at_once:
-                writer.write(made.packed(held), len(held))
+            if len(held) >= format_.at_once:
+                writer.write(format_.packed(held), len(held))
                 held.clear()
         if held:
-            writer.write(made.packed(held), len(held))
+            writer.write(format_.packed(held), len(held))
 
     def _open(self, files: Outputs) -> tuple[Writer, Writer | None]:
-        made = self._format
-        if isinstance(made, Table):
-            if made.file == "parquet":
-                return ParquetFile(files.file(), made.schema()), None
+        format_ = self._format
+        if isinstance(format_, Table):
+            if format_.file == "parquet":
+                return ParquetFile(files.file(), format_.schema()), None
             folder = files.folder()
             files.file_in(folder / "README.md").write(card(self._records.path.parent.name).encode())
             data = files.file_in(folder / "data" / DATA_FILE)
-            return ParquetFile(data, made.schema()), None
-        beside = made.origins_beside and not files.to_stdout
-        main = LineFile(files.file(), made.header)
+            return ParquetFile(data, format_.schema()), None
+        beside = format_.origins_beside and not files.to_stdout
+        main = LineFile(files.file(), format_.header)
         second = files.target.with_name(files.target.name + ".origins.jsonl")
         return main, LineFile(files.file(second)) if beside else None
 
@@ -200,12 +200,12 @@ class _Export:
         end = 0
         with Scratch("ludus-export-") as scratch, GroupIndex(self._records.size) as index:
             with explains_full_disk():
-                made = scratch.file(_BUFFER)
+                rows_file = scratch.file(_BUFFER)
 
             def take(block: MadeBlock) -> None:
                 nonlocal end
                 with explains_full_disk():
-                    made.write(block.packed)
+                    rows_file.write(block.packed)
                 for member, number, size in block.members:
                     environment, _, _, _, reward, _ = member
                     place, passed = (end, size or 0, number, True), self.selection.passes(environment, reward)
@@ -214,8 +214,8 @@ class _Export:
 
             self._make_blocks(take, 0.5)
             with explains_full_disk():
-                made.flush()
-            handle = made.fileno()
+                rows_file.flush()
+            handle = rows_file.fileno()
             for members in self.selection.wanted_groups(index):
                 counts = [not member.masked for member in members]
                 start = b'{"group_size":%d,"advantage":' % sum(counts)
@@ -229,10 +229,11 @@ class _Export:
                         self.used += 1
 
     def _advantages(self, members: list[IndexedRollout], counts: list[bool]) -> list[float]:
-        found = self._estimate([member.reward for member in members], counts)
-        if not all(map(math.isfinite, found)):
+        advantages = self._estimate([member.reward for member in members], counts)
+        if not all(map(math.isfinite, advantages)):
             rewards = [member.reward for member in members]
             cause = f"the rewards {min(rewards):g} to {max(rewards):g} of a task are too far apart for an advantage"
-            line = next(member.number for member, each in zip(members, found, strict=True) if not math.isfinite(each))
+            finite = map(math.isfinite, advantages)
+            line = next(member.number for member, is_finite in zip(members, finite, strict=True) if not is_finite)
             raise UserError(f"{self._records.path}:{line}: {cause}", "Score the run again with smaller rewards")
-        return found
+        return advantages

@@ -54,56 +54,56 @@ class Recipe:
     def make(self, block: LineBlock) -> MadeBlock:
         """The rows of a block."""
         losses = Losses()
-        made = format_named(self.format)(self.choices, losses)
+        format_ = format_named(self.format)(self.choices, losses)
         origins, members, rows, used = list[bytes](), list[MadeMember](), 0, 0
 
         def new_rows() -> Iterator[ExportRow]:
             nonlocal rows, used
-            for unit, new in made_rows(made, selection):
+            for unit, new in made_rows(format_, selection):
                 used += len(unit)
                 rows += len(new)
-                if made.origins_beside:
+                if format_.origins_beside:
                     origins.append(origin_lines(unit, len(new)))
                 yield from new
 
         with Records(self.path, block) as records, fewer_garbage_collections():
-            selection = Selection(records, self.filters, PairRule(), made.takes, lambda _: None)
-            if made.takes == "member":
-                packed: Packed = _member_lines(made, selection, records, members)
+            selection = Selection(records, self.filters, PairRule(), format_.takes, lambda _: None)
+            if format_.takes == "member":
+                packed: Packed = _member_lines(format_, selection, records, members)
             else:
-                packed = made.packed(new_rows())
+                packed = format_.packed(new_rows())
         counts = rows, selection.rollouts, used, selection.left_out, losses.counts
         return MadeBlock(len(block.lines), packed, b"".join(origins), members, *counts)
 
 
-def _member_lines(made: Format, selection: Selection, records: Records, members: list[MadeMember]) -> bytes:
-    """The lines of members without their first character, one after the other. The members are added to a list."""
-    found = []
+def _member_lines(format_: Format, selection: Selection, records: Records, members: list[MadeMember]) -> bytes:
+    """The lines of members without their first character, joined. The members are appended to `members`."""
+    written = []
     for sample, reason in selection.samples():
         if sample.reward is None:
             continue
-        rows = rows_of(made, (sample,), selection) if reason is None else None
+        rows = rows_of(format_, (sample,), selection) if reason is None else None
         size = None
         if rows is not None:
-            lines = [made.line(row)[1:] for row in rows]  # without `{`
+            lines = [format_.line(row)[1:] for row in rows]  # without `{`
             size = sum(map(len, lines))
-            found += lines
+            written += lines
         members.append((member_of(sample), records.number, size))
-    return b"".join(found)
+    return b"".join(written)
 
 
-def made_rows(made: Format, selection: Selection) -> Iterator[tuple[Unit, list[ExportRow]]]:
+def made_rows(format_: Format, selection: Selection) -> Iterator[tuple[Unit, list[ExportRow]]]:
     """The rows of each unit. The rollouts of a unit that the format cannot hold are counted as left out."""
     for unit in selection.units():
-        rows = rows_of(made, unit, selection)
+        rows = rows_of(format_, unit, selection)
         if rows is not None:
             yield unit, rows
 
 
-def rows_of(made: Format, unit: Unit, selection: Selection) -> list[ExportRow] | None:
+def rows_of(format_: Format, unit: Unit, selection: Selection) -> list[ExportRow] | None:
     """The rows of a unit; None, and counted, if the format cannot hold it."""
     try:
-        return list(made.rows(unit))
+        return list(format_.rows(unit))
     except LeftOut as reason:
         selection.left_out[str(reason)] += len(unit)
         return None
@@ -120,5 +120,5 @@ def make_block(recipe: Recipe, lines: memoryview, number: int) -> Any:
     Arrow asks whether rows are objects of pandas, and imports it for that, which would take half of a helper's start.
     """
     sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
-    made = recipe.make(LineBlock(lines, number))
-    return MadeBlock(made.read, PickleBuffer(made.packed), PickleBuffer(made.origins), *made[3:])  # type: ignore[arg-type]
+    block = recipe.make(LineBlock(lines, number))
+    return MadeBlock(block.read, PickleBuffer(block.packed), PickleBuffer(block.origins), *block[3:])  # type: ignore[arg-type]

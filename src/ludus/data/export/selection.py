@@ -64,10 +64,10 @@ class Selection:
         for members in index.groups():
             done += len(members)
             self._tick(0.5 + 0.5 * min(done / self.rollouts, 1.0))
-            kept = sum(member.kept for member in members)
-            if kept and self._filters.needs_groups and not self._has_wanted_pass_rate(members):
-                self.left_out["pass rate"] += kept
-            elif kept:
+            wanted = sum(member.kept for member in members)
+            if wanted and self._filters.needs_groups and not self._has_wanted_pass_rate(members):
+                self.left_out["pass rate"] += wanted
+            elif wanted:
                 yield members
         if index.duplicates:
             self.left_out["duplicate"] += index.duplicates
@@ -96,20 +96,20 @@ class Selection:
                 yield from self._units_of(members)
 
     def _units_of(self, members: list[IndexedRollout]) -> Iterator[Unit]:
-        kept = [member for member in members if member.kept]
+        chosen = [member for member in members if member.kept]
         if self._takes == "pair":
-            yield from self._pair_of(kept)
+            yield from self._pair_of(chosen)
         else:
-            for member in kept:
+            for member in chosen:
                 yield (self._read(member),)
 
-    def _pair_of(self, kept: list[IndexedRollout]) -> Iterator[Unit]:
-        pair = self._pairs.pair(kept)
+    def _pair_of(self, chosen: list[IndexedRollout]) -> Iterator[Unit]:
+        pair = self._pairs.pair(chosen)
         if isinstance(pair, str):
-            self.left_out[pair] += len(kept)
+            self.left_out[pair] += len(chosen)
             return
-        if len(kept) > 2:
-            self.left_out[BETWEEN] += len(kept) - 2
+        if len(chosen) > 2:
+            self.left_out[BETWEEN] += len(chosen) - 2
         yield self._read(pair.chosen), self._read(pair.rejected)
 
     def _has_wanted_pass_rate(self, members: list[IndexedRollout]) -> bool:
