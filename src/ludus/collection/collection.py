@@ -267,7 +267,7 @@ class Collection(Results):
         return self.metrics
 
     def _title(self) -> str:
-        return f"{', '.join(each.name for each in self.environments())} with {self.model.name}"
+        return f"{', '.join(environment.name for environment in self.environments())} with {self.model.name}"
 
     def _saves_turns(self) -> bool:
         """Whether turns are saved. If they were asked for, the warnings say where they are not."""

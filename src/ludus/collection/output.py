@@ -75,8 +75,8 @@ def _start_options(plan: CollectionPlan, tasks: int) -> dict[str, Any]:
     if options.engine.ray is not None:
         started["ray"] = options.engine.ray
     started |= options.stop.limits
-    started["pass_reward"] = {each.name: each.pass_reward for each in plan.environments}
-    started["reward_range"] = {each.name: each.reward_range for each in plan.environments}
+    started["pass_reward"] = {environment.name: environment.pass_reward for environment in plan.environments}
+    started["reward_range"] = {environment.name: environment.reward_range for environment in plan.environments}
     started |= {"limit": options.rows.limit, "max_attempts": options.stop.max_attempts, "input": plan.rows.name}
     started |= _model_options(options)
     if options.rows.mix is not None:

@@ -48,7 +48,7 @@ class GroupSchedule:
 
     def add(self, group: OpenGroup) -> None:
         """Play a group as soon as there is room."""
-        self._enlist(group)
+        self._register(group)
         self.wake(len(group.waiting))
 
     def take(self) -> Job | None:
@@ -58,7 +58,7 @@ class GroupSchedule:
                 group = self._next_group()
                 if group is None:
                     return None
-                self._enlist(group)
+                self._register(group)
                 self.wake(len(group.waiting) - 1)
             group = self._queue[0]
             if group.closed is not None or not group.waiting:
@@ -96,7 +96,7 @@ class GroupSchedule:
             self._close(group)
         elif len(group.waiting) > waiting:  # a replacement
             if group not in self._queue:
-                self._line_up(group)
+                self._enqueue(group)
             self.wake(len(group.waiting) - waiting)
 
     def end_stale(self) -> None:
@@ -120,15 +120,15 @@ class GroupSchedule:
         self._queue.clear()
         self.wake()
 
-    def _enlist(self, group: OpenGroup) -> None:
+    def _register(self, group: OpenGroup) -> None:
         self._open[group.work.task_id] = group
-        self._line_up(group)
+        self._enqueue(group)
         if self._playing is not None:
             self._playing.jobs(
                 group.work
             )  # makes the environment known, and the group if its members are judged together
 
-    def _line_up(self, group: OpenGroup) -> None:
+    def _enqueue(self, group: OpenGroup) -> None:
         """Put a group into the queue: the oldest group first."""
         position = len(self._queue)
         while position and self._queue[position - 1].number > group.number:

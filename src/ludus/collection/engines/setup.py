@@ -100,7 +100,7 @@ class WorkerSetup:
 
 def shipped_root() -> Path:
     """The folder with the copy of the code on this machine."""
-    return next(Path(each, SHIPPED) for each in sys.path if Path(each, SHIPPED).is_dir())
+    return next(Path(folder, SHIPPED) for folder in sys.path if Path(folder, SHIPPED).is_dir())
 
 
 class ModuleNames(set[str]):
