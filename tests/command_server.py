@@ -2,10 +2,10 @@
 
     python tests/command_server.py SOCKET LIFELINE
 
-Each connection to SOCKET is one command: a header of eight bytes, the files of its standard streams, and a pickle of
-its arguments, folder and variables. The server answers with the process id, and later with the exit status. A command
-is a process of its own, with its own exit, signals, streams and modules. The server ends with the process that holds
-the other end of the pipe LIFELINE.
+Each connection to SOCKET is one command: a header of eight bytes, the files of its standard streams, and its arguments,
+folder and variables as `marshal` writes them. The server answers with the process id, and later with the exit status.
+A command is a process of its own, with its own exit, signals, streams and modules. The server ends with the process
+that holds the other end of the pipe LIFELINE.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import marshal
 import os
-import pickle
 import select
 import signal
 import socket
@@ -80,7 +80,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     data = b""
     while len(data) < left:
         data += connection.recv(left - len(data))
-    order: dict[str, Any] = pickle.loads(data)
+    order: dict[str, Any] = marshal.loads(data)
     return order, streams
 
 

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 import typer
 
@@ -189,10 +190,10 @@ def accepts(words: list[str]) -> None:
 def _programs(folder: Path) -> Path:
     """A folder with the commands `ludus` and `gym` of this checkout."""
     folder.mkdir()
-    for name, module in (("ludus", "ludus.__main__"), ("gym", "ludus_nemo_gym.gym")):
-        program = folder / name
-        program.write_text(f"#!{sys.executable}\nfrom {module} import main\n\nmain()\n", encoding="utf-8")
-        program.chmod(0o755)
+    forked.write_program(folder / "ludus")
+    gym = folder / "gym"
+    gym.write_text(f"#!{sys.executable}\nfrom ludus_nemo_gym.gym import main\n\nmain()\n", encoding="utf-8")
+    gym.chmod(0o755)
     return folder
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import atexit
 import functools
+import marshal
 import os
-import pickle
 import signal
 import socket
 import subprocess
@@ -71,7 +71,7 @@ class Running:
             "cwd": str(cwd or os.getcwd()),
             "env": dict(os.environ if env is None else env),
         }
-        data = pickle.dumps(order)
+        data = marshal.dumps(order)
         self.returncode = -1
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(_server())
@@ -102,6 +102,31 @@ class Running:
             raise RuntimeError("the server of commands has ended")
         (number,) = STATUS.unpack(data)
         return int(number)
+
+
+#: A program that runs a command in the server, with its own streams, and passes signals on to it. It imports nothing
+#: that Python has to read from a file.
+_PROGRAM = """#!{python} -IS
+import _socket as socket, marshal, os, signal, sys
+
+data = marshal.dumps({{"arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}})
+connection = socket.socket(socket.AF_UNIX)
+connection.connect({path!r})
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+connection.sendmsg([len(data).to_bytes(8, "little")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+connection.sendall(data)
+pid = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "little")
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, _: os.kill(pid, number))
+status = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "little", signed=True)
+os._exit(status if status >= 0 else 128 - status)
+"""
+
+
+def write_program(path: Path) -> None:
+    """Write a program that stands for `ludus` in shell scripts."""
+    path.write_text(_PROGRAM.format(python=sys.executable, path=_server()), encoding="utf-8")
+    path.chmod(0o755)
 
 
 @functools.cache
