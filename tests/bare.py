@@ -19,7 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 HIDDEN = {"bwrap", "runc", "buildah", "chromium", "chromium-browser", "google-chrome", "node", "nodejs", "npm", "npx"}
 PLACES = ("tests", "src/ludus/environments", "src/ludus/cookbook", "packages")
-WORDS = ("sandbox", "browser", "playwright", "mini_swe", "BUILT_IN", *HIDDEN)
+
+#: What a test says that may need a hidden program. `BUILT_IN` is the folder of all environments.
+TELLING = r"sandbox|bubblewrap|playwright|mini_swe|BUILT_IN|" + "|".join(rf"[\"'/]{name}[\"'\s]" for name in sorted(HIDDEN))
 
 
 def test_files() -> list[str]:
@@ -30,22 +32,23 @@ def test_files() -> list[str]:
 
 def mentions(text: str) -> bool:
     """Whether a test names a hidden program, an environment that runs code in a sandbox, or a helper that does."""
-    return not _telling_words().isdisjoint(_words(text))
+    return _telling().search(text) is not None
 
 
 @functools.cache
-def _telling_words() -> set[str]:
+def _telling() -> re.Pattern[str]:
     code = [*ROOT.glob("src/ludus/environments/*/*.py"), *ROOT.glob("src/ludus/cookbook/*/*.py")]
-    telling = {*WORDS, *(path.parent.name for path in code if "sandbox" in path.read_text(encoding="utf-8"))}
+    environments = {path.parent.name for path in code if "sandbox" in path.read_text(encoding="utf-8")}
     helpers = [path for path in ROOT.glob("tests/**/*.py") if not path.name.startswith(("test_", "bare", "conftest"))]
-    words = {path.stem: _words(path.read_text(encoding="utf-8")) for path in helpers}
-    for _ in words:  # a helper may import another
-        telling |= {name for name, mentioned in words.items() if not telling.isdisjoint(mentioned)}
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in helpers}
+    telling = re.compile("|".join([TELLING, *(rf"[\"'./]{name}\b" for name in sorted(environments))]))
+    for _ in texts:  # a helper may import another
+        names = [name for name, text in texts.items() if telling.search(text)]
+        telling = re.compile("|".join([telling.pattern, *(rf"(?:import|from) {name}\b" for name in names)]))
+        texts = {name: text for name, text in texts.items() if name not in names}
+        if not names:
+            break
     return telling
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text))
 
 
 def link_programs(folder: Path) -> None:
