@@ -21,7 +21,9 @@ HIDDEN = {"bwrap", "runc", "buildah", "chromium", "chromium-browser", "google-ch
 PLACES = ("tests", "src/ludus/environments", "src/ludus/cookbook", "packages")
 
 #: What a test says that may need a hidden program. `BUILT_IN` is the folder of all environments.
-TELLING = r"sandbox|bubblewrap|playwright|mini_swe|BUILT_IN|" + "|".join(rf"[\"'/]{name}[\"'\s]" for name in sorted(HIDDEN))
+TELLING = r"sandbox|bubblewrap|playwright|mini_swe|BUILT_IN|" + "|".join(
+    rf"[\"'/]{name}[\"'\s]" for name in sorted(HIDDEN)
+)
 
 
 def test_files() -> list[str]:

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from ludus import Environment
 from ludus.folder import FILE
 from ludus.qualify.attempts import Attempt, play
 from ludus.qualify.oracle import Oracle
 from ludus.runtime.imports import BUILT_IN
+from ludus.sandbox.choice import find
 from ludus.sandbox.resources import SandboxResources
 
 #: Environments that need an external server or library.
@@ -25,8 +28,11 @@ Record = dict[str, Any]
 
 
 def ready(name: str) -> tuple[Environment, Oracle]:
-    """An environment with the settings of its qualification, and its oracle."""
+    """An environment with the settings of its qualification, and its oracle. Skips the test without a sandbox for it."""
     environment = replace(Environment.load(name))
+    sandbox = find("bubblewrap")
+    if issubclass(environment.resources, SandboxResources) and sandbox.problem is not None:
+        pytest.skip(f"bubblewrap: {sandbox.problem}")
     oracle = Oracle.of(environment)
     environment.configure(oracle.settings)
     return environment, oracle

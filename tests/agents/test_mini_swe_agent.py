@@ -100,6 +100,7 @@ def test_the_task_is_the_problem_in_the_prompt(given: Any, task: str):
 
 
 @pytest.mark.skipif(installed, reason="mini-swe-agent is installed")
+@needs_sandbox()
 def test_chosen_by_a_setting_without_the_package_it_names_the_extra():
     asked = ScriptedModel(lambda request: pytest.fail("the model was asked"))
     with pytest.raises(MissingExtra, match=r"\[swe\]"):

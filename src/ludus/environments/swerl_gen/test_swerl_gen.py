@@ -159,6 +159,7 @@ async def test_a_row_without_its_repository_is_a_bad_row(judge: Judge) -> None:
     assert "/images/x.sif" in found.cause
 
 
+@needs_sandbox()
 @pytest.mark.parametrize(
     ("row", "fields", "cause"),
     [
