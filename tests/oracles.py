@@ -28,7 +28,7 @@ Record = dict[str, Any]
 
 
 def ready(name: str) -> tuple[Environment, Oracle]:
-    """An environment with the settings of its qualification, and its oracle. Skips the test without a sandbox for it."""
+    """An environment with the settings of its qualification, and its oracle. Skips if it needs a missing sandbox."""
     environment = replace(Environment.load(name))
     sandbox = find("bubblewrap")
     if issubclass(environment.resources, SandboxResources) and sandbox.problem is not None:
