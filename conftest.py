@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 from collections.abc import Iterator
@@ -38,20 +37,11 @@ def processor_limit() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first, so that in the end no process is left alone with one of them."""
     if os.environ.get("LUDUS_BARE"):
-        items[:] = [item for item in items if not _is_slow(item) or _mentions_what_is_hidden(item)]
-    slow = {item.path for item in items if _is_slow(item)}
+        from bare import concerns
+
+        items[:] = [item for item in items if concerns(item)]
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
     items.sort(key=lambda item: item.path not in slow)
-
-
-def _is_slow(item: pytest.Item) -> bool:
-    return item.get_closest_marker("slow") is not None
-
-
-def _mentions_what_is_hidden(item: pytest.Item) -> bool:
-    """Whether a test itself needs what `tests/bare.py` hides."""
-    from bare import mentions
-
-    return mentions(inspect.getsource(item.function) if isinstance(item, pytest.Function) else "")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -9,12 +9,15 @@ one of them, or an environment that needs one; slow ones only if the test itself
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 HIDDEN = {"bwrap", "runc", "buildah", "chromium", "chromium-browser", "google-chrome", "node", "nodejs", "npm", "npx"}
@@ -32,6 +35,18 @@ def test_files() -> list[str]:
     return [str(path.relative_to(ROOT)) for path in files if mentions(path.read_text(encoding="utf-8"))]
 
 
+def concerns(item: pytest.Item) -> bool:
+    """Whether a test of these files belongs to the run: not one about an environment that needs nothing hidden, and not
+    a slow one that mentions nothing hidden itself."""
+    if not isinstance(item, pytest.Function):
+        return True
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    about = {value for value in values if isinstance(value, str)} & _environments().keys()
+    if about and not any(_environments()[name] for name in about):
+        return False
+    return item.get_closest_marker("slow") is None or mentions(inspect.getsource(item.function))
+
+
 def mentions(text: str) -> bool:
     """Whether a test names a hidden program, an environment that runs code in a sandbox, or a helper that does."""
     return _telling().search(text) is not None
@@ -39,11 +54,10 @@ def mentions(text: str) -> bool:
 
 @functools.cache
 def _telling() -> re.Pattern[str]:
-    code = [*ROOT.glob("src/ludus/environments/*/*.py"), *ROOT.glob("src/ludus/cookbook/*/*.py")]
-    environments = {path.parent.name for path in code if "sandbox" in path.read_text(encoding="utf-8")}
+    environments = [name for name, runs_programs in _environments().items() if runs_programs]
     helpers = [path for path in ROOT.glob("tests/**/*.py") if not path.name.startswith(("test_", "bare", "conftest"))]
     texts = {path.stem: path.read_text(encoding="utf-8") for path in helpers}
-    telling = re.compile("|".join([TELLING, *(rf"[\"'./]{name}\b" for name in sorted(environments))]))
+    telling = re.compile("|".join([TELLING, *(rf"[\"'./]{name}\b" for name in environments)]))
     for _ in texts:  # a helper may import another
         names = [name for name, text in texts.items() if telling.search(text)]
         telling = re.compile("|".join([telling.pattern, *(rf"(?:import|from) {name}\b" for name in names)]))
@@ -51,6 +65,16 @@ def _telling() -> re.Pattern[str]:
         if not names:
             break
     return telling
+
+
+@functools.cache
+def _environments() -> dict[str, bool]:
+    """The built-in environments and recipes, and whether they run programs in a sandbox."""
+    folders = [*ROOT.glob("src/ludus/environments/*/"), *ROOT.glob("src/ludus/cookbook/*/")]
+    return {
+        folder.name: any("sandbox" in path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+        for folder in sorted(folders)
+    }
 
 
 def link_programs(folder: Path) -> None:
