@@ -155,7 +155,7 @@ def test_duplicated_lines_count_once(tmp_path):
 def test_every_rollout_counts_with_exactly_one_line(entries):
     with Ledger(0) as ledger:
         for name, attempt, failed in entries:
-            ledger.add(0, name, attempt, failed=failed)
+            ledger.add(0, {"rollout_id": name, "task_id": "a", "attempt": attempt}, failed=failed)
         ledger.settle()
         states = [ledger[line] for line in range(len(entries))]
     names = {name for name, _, _ in entries}

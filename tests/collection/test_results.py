@@ -243,7 +243,7 @@ def test_iterating_needs_memory_for_one_rollout_only(tmp_path: Path):
     collected(tmp_path / "run")
     file = tmp_path / "run" / "rollouts.jsonl"
     lines = file.read_bytes()
-    file.write_bytes(lines * 2000)
+    file.write_bytes(b"".join(lines.replace(b'"rollout_id":"', b'"rollout_id":"%d-' % copy) for copy in range(2000)))
     tracemalloc.start()
     try:
         assert sum(1 for _ in ludus.load(file)) == 8000

@@ -27,6 +27,7 @@ from ludus.credit.crediting import Crediting, credit
 from ludus.credit.model import recorded_model
 from ludus.credit.values import known, value_of, worths
 from ludus.errors import Failure
+from ludus.store.files import Files
 from ludus.train.stored import stored_groups
 
 CALLS = DOORS + 2  # the doors, one turn of waiting, and the last message
@@ -337,7 +338,8 @@ def prepared(folder: Path, spec: str, **settings: Any) -> Path:
 
 
 def test_the_model_of_a_run_is_opened_again_with_its_settings(tmp_path):
-    model = recorded_model(prepared(tmp_path, "vllm:http://127.0.0.1:9/v1#small", temperature=0.7))
+    prepared(tmp_path, "vllm:http://127.0.0.1:9/v1#small", temperature=0.7)
+    model = recorded_model(Files(tmp_path))
     assert type(model).__name__ == "VllmModel"
     assert model.settings()["temperature"] == 0.7
 
@@ -354,7 +356,7 @@ def test_a_model_with_a_key_is_not_recorded_and_must_be_named(tmp_path, spec, se
     assert "s3cret" not in path.read_text()
     assert "model" not in json.loads(path.read_text())["options"]
     with pytest.raises(UserError, match="--model"):
-        recorded_model(path)
+        recorded_model(Files(tmp_path))
 
 
 def test_a_model_that_changed_since_the_run_is_refused(tmp_path):
@@ -363,4 +365,4 @@ def test_a_model_that_changed_since_the_run_is_refused(tmp_path):
     described["identity"]["model"]["settings"]["temperature"] = 0.3
     path.write_text(json.dumps(described))
     with pytest.raises(UserError, match="the model of the run is another one now: settings.temperature was 0.3"):
-        recorded_model(path)
+        recorded_model(Files(tmp_path))

@@ -30,7 +30,7 @@ def test_a_journal_truncated_at_any_byte_keeps_its_whole_lines_only(tmp_path_fac
     whole = path.read_bytes()
     cut = min(cut, len(whole))
     path.write_bytes(whole[:cut])
-    survivors = whole[:cut].count(b"\n")
+    survivors = whole[:cut].count(b"\n") + whole[:cut].endswith(b"}")  # that line lacks only its newline
     with Journal(path) as journal:
         assert len(list(journal.read())) == survivors
         journal.append(b'{"last":1}')

@@ -153,7 +153,7 @@ def test_a_rollout_has_one_final_line_however_many_are_indexed_at_once(lines: li
             patch.setattr(index, "BATCH", 1)
             one_by_one = figures(folder)
     assert together == one_by_one
-    final = Counter(row[5] for row in together if row[6])
+    final = Counter(row[5] for row in together if row[7])
     assert final == Counter({row[5] for row in together})
 
 

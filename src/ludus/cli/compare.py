@@ -27,7 +27,7 @@ def compare(
     """
     from ludus.cli.screen import safe_json, say
     from ludus.compare.comparison import compare as compare_scores
-    from ludus.compare.scores import Scores, differences
+    from ludus.compare.scores import Scores, warnings_about
     from ludus.errors import UserError
 
     scores = Scores.read(a, pass_), Scores.read(b, pass_)
@@ -35,13 +35,14 @@ def compare(
     if comparison is None:
         raise UserError(f"no task has a reward in both {a} and {b}", "Collect both from the same rows")
     sides = {name: _side(*pair) for name, pair in (("a", scores), ("b", scores[::-1]))}
-    warnings = differences(*scores) + _missing_rewards(comparison, sides)
+    warnings = warnings_about(*scores) + _missing_rewards(comparison, sides)
+    rewards = {"a": scores[0].reward, "b": scores[1].reward}
     if json_:
-        print(safe_json(_as_json(comparison, {"a": str(a), "b": str(b)}, sides, warnings)))
+        print(safe_json(_as_json(comparison, {"a": str(a), "b": str(b)}, sides, rewards, warnings)))
         return
     for warning in warnings:
         say(f"warning: {' '.join(warning.split())}")
-    _show(comparison, (a, b), sides)
+    _show(comparison, (a, b), sides, rewards)
 
 
 def _side(own: Scores, other: Scores) -> dict[str, int]:
@@ -57,6 +58,16 @@ def _side(own: Scores, other: Scores) -> dict[str, int]:
     }
 
 
+def _mean(reward: dict[str, Any]) -> str:
+    """The mean of all rewards of a collection, and its interval."""
+    from ludus.compare.comparison import say
+
+    if reward["mean"] is None:
+        return "-"
+    spread = f" ({say(reward['ci95'][0])} to {say(reward['ci95'][1])})" if reward["ci95"] else ""
+    return f"{say(reward['mean'])}{spread}"
+
+
 def _missing_rewards(comparison: Comparison, sides: dict[str, dict[str, int]]) -> list[str]:
     lost = max(side["tasks_without_reward"] for side in sides.values())
     if lost * 100 <= comparison.tasks:
@@ -65,14 +76,18 @@ def _missing_rewards(comparison: Comparison, sides: dict[str, dict[str, int]]) -
 
 
 def _as_json(
-    comparison: Comparison, paths: dict[str, str], sides: dict[str, dict[str, int]], warnings: list[str]
+    comparison: Comparison,
+    paths: dict[str, str],
+    sides: dict[str, dict[str, int]],
+    rewards: dict[str, dict[str, Any]],
+    warnings: list[str],
 ) -> dict[str, Any]:
     means = {
         "a": {"mean_reward": comparison.mean_a, "pass_rate": comparison.pass_rate_a},
         "b": {"mean_reward": comparison.mean_b, "pass_rate": comparison.pass_rate_b},
     }
     return {
-        **{name: {"path": paths[name], **sides[name], **means[name]} for name in ("a", "b")},
+        **{name: {"path": paths[name], **sides[name], "reward": rewards[name], **means[name]} for name in ("a", "b")},
         "tasks": comparison.tasks,
         "pass_reward": comparison.pass_reward,
         "difference": comparison.difference,
@@ -84,7 +99,12 @@ def _as_json(
     }
 
 
-def _show(comparison: Comparison, paths: tuple[Path, Path], sides: dict[str, dict[str, int]]) -> None:
+def _show(
+    comparison: Comparison,
+    paths: tuple[Path, Path],
+    sides: dict[str, dict[str, int]],
+    rewards: dict[str, dict[str, Any]],
+) -> None:
     from rich.table import Table
 
     from ludus.cli.screen import emit, stdout_console, text
@@ -98,6 +118,7 @@ def _show(comparison: Comparison, paths: tuple[Path, Path], sides: dict[str, dic
         table.add_column(text(f"{name}: {path}"), justify="right", overflow="fold")
     for name in sides["a"]:
         table.add_row(name.replace("_", " "), *(f"{side[name]:,}" for side in sides.values()))
+    table.add_row("mean of all rewards", *map(_mean, rewards.values()))
     table.add_row("mean reward", say(comparison.mean_a), say(comparison.mean_b))
     table.add_row(
         f"pass rate ({pass_mark(comparison.pass_reward)})", say(comparison.pass_rate_a), say(comparison.pass_rate_b)

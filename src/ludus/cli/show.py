@@ -10,6 +10,8 @@ import typer
 
 Row = dict[str, Any]
 
+_HINT = "Name a file that ludus collect wrote"
+
 
 def show(
     file: Annotated[
@@ -42,16 +44,15 @@ def show(
     if file is None:
         usage_error: Any = typer.BadParameter.__base__  # click's, which some versions of typer vendor
         raise usage_error("Missing argument 'FILE'.")
-    rollouts, failures = _files(file)
-    source = failures if failed else rollouts
+    listed = _Listed(file, failed=failed)
     if which is not None and not which.isdecimal():
         which, id_ = None, id_ or which
     if id_ is not None:
-        _show_one(_by_id([source, failures], id_), json_)
+        _show_one(listed.by_id(id_), json_)
     elif which is not None:
-        _show_one(_by_number(source, int(which), file, failures), json_)
+        _show_one(listed.by_number(int(which)), json_)
     else:
-        _list(source, limit, json_, failures)
+        _list(listed, limit, json_)
 
 
 def _browse(file: Path | None, rollout: str | None, *, as_json: bool) -> None:
@@ -76,95 +77,102 @@ def _browse(file: Path | None, rollout: str | None, *, as_json: bool) -> None:
     browse([found])
 
 
-def _files(given: Path) -> tuple[Path, Path]:
-    """The file of rollouts, and the file of the same collection's failed attempts."""
-    from ludus.errors import UserError
-    from ludus.store.run import Files
+class _Listed:
+    """The rollouts of a run, or its failed attempts, as `show` numbers them: those that count, from 1."""
 
-    try:
-        given.stat()
-    except OSError as error:
-        raise UserError(f"cannot read {given}: {error.strerror}", "Name a collection's folder or a file") from error
-    if given.name == "failures.jsonl" or given.name.endswith(".failures.jsonl"):
-        return given, given
-    files = Files(given)
-    if not given.is_dir():
-        failures = files.failures
-        if given.name == "rollouts.jsonl" and not failures.exists():  # a file inside a collection's folder
-            failures = given.with_name("failures.jsonl")
-        return given, failures
-    if not files.rollouts.exists() and not files.failures.exists():
-        inside = sorted(given.glob("*/rollouts.jsonl"), key=lambda path: path.stat().st_mtime)
-        hint = f"Name one of the runs in it: ludus show {inside[-1].parent}" if inside else ""
-        hint = hint or "Collect some with: ludus collect ENV --output DIR"
-        raise UserError(f"{given} holds no rollouts.jsonl", hint)
-    return files.rollouts, files.failures
+    def __init__(self, file: Path, *, failed: bool) -> None:
+        from ludus.errors import UserError
+        from ludus.store.files import FAILURES, Files
 
+        try:
+            file.stat()
+        except OSError as error:
+            raise UserError(f"cannot read {file}: {error.strerror}", "Name a collection's folder or a file") from error
+        files = Files.of(file)
+        self.file, self.rollouts, self.failures = file, files.rollouts, files.failures
+        if file.name == FAILURES or file.name.endswith(f".{FAILURES}"):
+            self.failures, failed = file, True
+        elif not self.rollouts.exists() and not self.failures.exists():
+            inside = sorted(file.glob("*/rollouts.jsonl"), key=lambda path: path.stat().st_mtime)
+            hint = f"Name one of the runs in it: ludus show {inside[-1].parent}" if inside else ""
+            raise UserError(
+                f"{file} holds no rollouts.jsonl", hint or "Collect some with: ludus collect ENV --output DIR"
+            )
+        self.failed = failed
+        self.path = self.failures if failed else self.rollouts
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file with their numbers, blank lines left out."""
-    from ludus.errors import cannot_read
-    from ludus.runtime.formats import refuse_all_but_json_lines
+    def __iter__(self) -> Iterator[Row]:
+        """The rows. Those before a line that cannot be read come before the error."""
+        return (_parse(self.path, number, line) for number, line in self.lines())
 
-    try:
-        with path.open("rb") as lines:
-            refuse_all_but_json_lines(path, lines)
-            for number, line in enumerate(lines, start=1):
-                if not line.isspace():
-                    yield number, line
-    except OSError as error:
-        raise cannot_read(path, error) from error
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines, each with its number. A torn last line is the last one."""
+        from ludus.errors import UserError
+        from ludus.store.lines import StoredLines
+
+        if self.failed:
+            if not self.failures.exists():
+                raise UserError(f"cannot read {self.failures}: No such file or directory", "Check the path")
+            yield from self.failed_lines()
+            return
+        with StoredLines(self.rollouts) as lines:
+            yield from lines.counted()
+        if lines.torn:
+            hint = "The collection still runs, or was killed: ludus collect --resume repairs the file"
+            raise UserError(f"{self.rollouts}:{lines.torn}: the last line is incomplete", hint)
+
+    def failed_lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines of the failed attempts."""
+        from ludus.store.counting import SeenRollouts
+        from ludus.store.stored_run import failed_attempts
+
+        return ((each.number, each.line) for each in failed_attempts(self.failures, SeenRollouts(), _HINT))
+
+    def count_failed(self) -> int:
+        """How many failed attempts there are beside what is listed."""
+        return 0 if self.failed else sum(1 for _ in self.failed_lines())
+
+    def by_number(self, wanted: int) -> Row:
+        """The rollout with a number."""
+        from ludus.errors import UserError
+
+        count = 0
+        for count, (number, line) in enumerate(self.lines(), start=1):
+            if count == wanted:
+                return _parse(self.path, number, line)
+        hint = f"Choose a number from 1 to {count}" if count else "The file is empty"
+        failed = self.count_failed()
+        if failed and not count:
+            hint = f"{failed:,} failed: show one with: ludus show {self.file} {min(max(wanted, 1), failed)} --failed"
+        elif failed:
+            hint += f". {failed:,} failed: add --failed to choose from them"
+        raise UserError(f"{self.path} has no rollout {wanted}", hint)
+
+    def by_id(self, rollout_id: str) -> Row:
+        """The rollout with this id; of several failed attempts the last one."""
+        from ludus.errors import UserError
+
+        with_id = [row for row in self if row.get("rollout_id") == rollout_id] if self.path.exists() else []
+        if not with_id and not self.failed:
+            rows = (_parse(self.failures, *line) for line in self.failed_lines())
+            with_id = [row for row in rows if row.get("rollout_id") == rollout_id]
+        if not with_id:
+            raise UserError(f"{self.path} has no rollout {rollout_id}", f"List the ids with: ludus show {self.path}")
+        return with_id[-1]
 
 
 def _parse(path: Path, number: int, line: bytes) -> Row:
     """Parse a line as a rollout; an error names the file and the line."""
-    import orjson
+    from ludus.errors import Failure, UserError
+    from ludus.store.parsing import parse
 
-    from ludus.errors import UserError
-    from ludus.runtime.encoding import json_error
-
-    hint = "Name a file that ludus collect wrote"
     try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        if number > 1 and not line.endswith(b"\n"):
-            hint = "The collection still runs, or was killed: ludus collect --resume repairs the file"
-            raise UserError(f"{path}:{number}: the last line is incomplete", hint) from error
-        raise UserError(f"{path}:{number}: {json_error(error)}", hint) from error
-    if not isinstance(row, dict) or not ("outcome" in row or isinstance(row.get("response"), dict)):
-        raise UserError(f"{path}:{number}: not a rollout", hint)
+        row = parse(line)
+    except Failure as failure:
+        raise UserError(f"{path}:{number}: {failure.cause}", _HINT) from failure
+    if not ("outcome" in row or isinstance(row.get("response"), dict)):
+        raise UserError(f"{path}:{number}: not a rollout", _HINT)
     return row
-
-
-def _by_number(path: Path, wanted: int, given: Path, failures: Path) -> Row:
-    from ludus.errors import UserError
-
-    count = 0
-    for count, (number, line) in enumerate(_lines(path), start=1):
-        if count == wanted:
-            return _parse(path, number, line)
-    hint = f"Choose a number from 1 to {count}" if count else "The file is empty"
-    failed = sum(1 for _ in _lines(failures)) if path != failures and failures.exists() else 0
-    if failed and not count:
-        hint = f"{failed:,} failed: show one with: ludus show {given} {min(max(wanted, 1), failed)} --failed"
-    elif failed:
-        hint += f". {failed:,} failed: add --failed to choose from them"
-    raise UserError(f"{path} has no rollout {wanted}", hint)
-
-
-def _by_id(paths: list[Path], rollout_id: str) -> Row:
-    """The rollout with this id; of several failed attempts the last one."""
-    from ludus.errors import UserError
-
-    for path in paths:
-        found = None
-        for number, line in _lines(path) if path.exists() else ():
-            row = _parse(path, number, line)
-            if row.get("rollout_id") == rollout_id:
-                found = row
-        if found is not None:
-            return found
-    raise UserError(f"{paths[0]} has no rollout {rollout_id}", f"List the ids with: ludus show {paths[0]}")
 
 
 def _show_one(row: Row, as_json: bool) -> None:
@@ -177,24 +185,23 @@ def _show_one(row: Row, as_json: bool) -> None:
         show_rollout(stdout_console(), row)
 
 
-def _list(path: Path, limit: int, as_json: bool, failures: Path) -> None:
-    """List the first rollouts of a file. Rows before an unreadable line are listed before the error."""
+def _list(listed: _Listed, limit: int, as_json: bool) -> None:
+    """List the first rollouts of a run. Rows before an unreadable line are listed before the error."""
     from ludus.cli.rollout_view import show_summaries, summary
     from ludus.cli.screen import emit, safe_json, stdout_console, text
     from ludus.errors import UserError
 
     rows: list[Row] = []
-    problem, more = None, 0
-    lines = _lines(path)
+    problem, more, failed = None, 0, listed.count_failed()
+    lines = listed.lines()
     try:
         for number, line in lines:
             if len(rows) == limit:
                 more = 1 + sum(1 for _ in lines)
                 break
-            rows.append(summary(len(rows) + 1, _parse(path, number, line)))
+            rows.append(summary(len(rows) + 1, _parse(listed.path, number, line)))
     except UserError as error:
         problem = error
-    failed = sum(1 for _ in _lines(failures)) if failures != path and failures.exists() else 0
     if as_json and problem is None:
         print(safe_json(rows))
     elif rows and not as_json:
@@ -206,8 +213,8 @@ def _list(path: Path, limit: int, as_json: bool, failures: Path) -> None:
     if problem is not None:
         raise problem
     if not rows and not as_json:
-        if path == failures:
+        if listed.failed:
             print("no attempt failed")
             return
         hint = f"{failed:,} failed: list them with --failed" if failed else "Name another collection"
-        raise UserError(f"{path} is empty", hint)
+        raise UserError(f"{listed.path} is empty", hint)

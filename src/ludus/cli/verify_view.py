@@ -79,6 +79,10 @@ def show_changes(console: Console, rescoring: Rescoring) -> None:
         table.add_row("mean reward", f"{summary['mean_before']:.3f} → {summary['mean_after']:.3f}", "of rows with both")
         passed = f"{summary['passed_before']:,} → {summary['passed_after']:,}"
         table.add_row("passed", passed, pass_mark(summary["pass_reward"]))
+    if summary["duplicates"]:
+        table.add_row("duplicates", f"{summary['duplicates']:,}", "later lines of a rollout, left as they are")
+    if summary["torn"]:
+        table.add_row("torn", "1", "the last line is incomplete and left out")
     if summary["drift"]["rollouts"]:
         table.add_row("drifted", f"{summary['drift']['rollouts']:,}", "tools returned other outputs than recorded")
     console.print(table)

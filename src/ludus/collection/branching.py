@@ -21,7 +21,6 @@ from ludus.collection.player import Player
 from ludus.data.row_checks import ReadTask, parse_row
 from ludus.data.rows import Rows, UniqueIds
 from ludus.data.shards import Split
-from ludus.data.sources import read_lines
 from ludus.environment import Environment
 from ludus.episode import Episode, Limits
 from ludus.errors import Failure, UserError
@@ -30,7 +29,10 @@ from ludus.resources import Resources
 from ludus.rollout import Job
 from ludus.runtime.boundary import Deadline, step
 from ludus.runtime.threads import awaited
-from ludus.store.stored import StoredRow, bad_row
+from ludus.store.files import Files
+from ludus.store.lines import StoredLines
+from ludus.store.parsing import bad_row
+from ludus.store.stored import StoredRow
 from ludus.task import Task, private
 
 
@@ -42,7 +44,7 @@ class Branches(Rows):
 
     def __init__(self, source: str | Path, turn: int, read_task: ReadTask, limit: int | None = None) -> None:
         path = Path(source)
-        super().__init__(path / "rollouts.jsonl" if path.is_dir() else path, read_task, limit)
+        super().__init__(Files.of(path).rollouts, read_task, limit)
         if self._one_pass:
             raise UserError(f"{path} can be read only once", "Name a file: --branch RUN/rollouts.jsonl")
         self.turn = turn
@@ -76,9 +78,8 @@ class Branches(Rows):
 
     def _records(self) -> Iterator[tuple[str, bytes, StoredRow, int]]:
         """The lines with a branch point, and the number of model calls before it."""
-        assert isinstance(self.source, Path)
         self.left_out = used = 0
-        for where, line in read_lines(self.source):
+        for where, line in self._recorded_lines():
             stored = StoredRow(parse_row(where, line), 0)
             try:
                 turn = calls_before(stored, self.turn)
@@ -95,6 +96,13 @@ class Branches(Rows):
         if not used and self.left_out:
             cause = f"{self.name}: none of its rollouts made a model call after turn {self.turn}"
             raise UserError(cause, "Choose an earlier turn: --turn K")
+
+    def _recorded_lines(self) -> Iterator[tuple[str, bytes]]:
+        """The lines that count, each with its place."""
+        assert isinstance(self.source, Path)
+        with StoredLines(self.source) as lines:
+            for number, line in lines.counted():
+                yield f"{self.source}:{number}", line
 
     def _id(self, where: str, row: Row) -> str:
         stored = StoredRow(row, 0)

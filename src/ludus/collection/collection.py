@@ -40,7 +40,8 @@ from ludus.rollout import Rollout
 from ludus.runtime.garbage import fewer_garbage_collections
 from ludus.runtime.running import allow_open_files
 from ludus.store.drafts import write_whole
-from ludus.store.run import Files, identity, indented_json
+from ludus.store.files import Files
+from ludus.store.run import identity, indented_json
 
 Watcher = Callable[[Collector], Coroutine[Any, Any, None]]
 

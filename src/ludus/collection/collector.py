@@ -27,7 +27,8 @@ from ludus.errors import UserError
 from ludus.rollout import Rollout, rollout_id
 from ludus.runtime.failure_kinds import kind_of
 from ludus.runtime.running import allow_open_files
-from ludus.store.resume import read_rollouts
+from ludus.store.lines import StoredLines
+from ludus.store.resume import read_attempts, read_rollouts
 from ludus.task import Task
 
 
@@ -134,26 +135,27 @@ class Collector:
         assert recorded is not None, "a collection without files cannot be resumed"
         assert failures is not None
         plan, stop, repeats = self.plan, self.plan.options.stop, 0
-        for offset, rollout in read_rollouts(recorded):
-            if rollout.rollout_id in self._done:
-                continue  # a duplicated line
-            repeats = max(repeats, rollout.job.repeat + 1)
-            self._done.add(rollout.rollout_id)
-            self.metrics.add(rollout)
-            if stop.enough is not None:
-                self._good[rollout.job.task_id] += 1
-            if plan.by_group:
-                self._recorded_offsets.setdefault(rollout.job.task_id, []).append(offset)
-        failed, spent, seen = dict[str, Rollout](), Counter[str](), set[tuple[str, int]]()
-        for _, rollout in read_rollouts(failures):
+        with StoredLines(recorded.path) as lines:
+            for offset, rollout in read_rollouts(lines):
+                repeats = max(repeats, rollout.job.repeat + 1)
+                self._done.add(rollout.rollout_id)
+                self.metrics.add(rollout)
+                if stop.enough is not None:
+                    self._good[rollout.job.task_id] += 1
+                if plan.by_group:
+                    self._recorded_offsets.setdefault(rollout.job.task_id, []).append(offset)
+        failed, spent = dict[str, Rollout](), Counter[str]()
+        for rollout, is_last in read_attempts(failures.path, lines.seen):
             repeats, name = max(repeats, rollout.job.repeat + 1), rollout.rollout_id
-            if name not in self._done and (name, rollout.job.attempt) not in seen:
-                seen.add((name, rollout.job.attempt))
-                failed[name], self._attempts[name] = rollout, rollout.job.attempt
-                kind = rollout.error.kind if rollout.error is not None else ""
-                spent[name] += kind_of(kind).costs_attempt
-                if is_ended_by(kind, stop):
-                    spent[name] = stop.max_attempts
+            if name in self._done:
+                continue
+            self._attempts[name] = rollout.job.attempt
+            kind = rollout.error.kind if rollout.error is not None else ""
+            spent[name] += kind_of(kind).costs_attempt
+            if is_ended_by(kind, stop):
+                spent[name] = stop.max_attempts
+            if is_last:
+                failed[name] = rollout
         wanted = plan.options.play.repeats
         if repeats > wanted:
             cause = f"{recorded.path} holds {repeats} repeats of a task, more than the {wanted} asked for"

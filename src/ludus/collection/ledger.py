@@ -1,8 +1,8 @@
 """Which lines of many journals count, found in memory that does not grow with the number of lines.
 
-A rollout counts once: its first completed or masked line, or else its last failed attempt. The ids of all lines are
-written to temporary files, each id to the file that its hash selects. One file at a time is then read and settled, and
-the state of each line goes to a file with one byte per line.
+The rule is that of `ludus.store.counting`. The names of all lines are written to a temporary file, in parts that their
+hashes select. One part at a time is then read and settled, and the state of each line goes to a file with one byte per
+line.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from collections import Counter
 from contextlib import ExitStack
 from enum import IntEnum
 from hashlib import blake2b
-from typing import IO, Any, Self
+from typing import Self
 
+from ludus.record import Row
+from ludus.store.counting import CountedAttempts, attempt_of, name_of_row
+from ludus.store.partitions import Partitions
 from ludus.store.scratch import Scratch, explains_full_disk
 
-#: The bytes of journals per temporary file: ten thousand lines or so. Beyond 256 files, the files grow.
-_BYTES_PER_FILE = 1 << 23
-_MAX_FILES = 256
+#: The bytes of journals per part: ten thousand lines or so. Beyond 256 parts, the parts grow.
+_BYTES_PER_PART = 1 << 23
+_MAX_PARTS = 256
 
-#: One line: the digest of its rollout's id, its number, its shard, its attempt, and whether it is a failed attempt.
+#: One line: the digest of its rollout's name, its number, its shard, its attempt, and whether it is a failed attempt.
 _ENTRY = struct.Struct("<16sQIQ?")
 _BLOCK = bytes(1 << 16)
 
@@ -46,9 +49,8 @@ class Ledger:
         self._stack = ExitStack()
         self._scratch = self._stack.enter_context(Scratch("ludus-merge-"))
         self._states: mmap.mmap | bytes = b""
-        with explains_full_disk():
-            count = min(1 + journal_bytes // _BYTES_PER_FILE, _MAX_FILES)
-            self._files: list[IO[bytes]] = [self._scratch.file() for _ in range(count)]
+        self._parts = min(1 + journal_bytes // _BYTES_PER_PART, _MAX_PARTS)
+        self._partitions = Partitions(self._scratch, self._parts)
 
     def __enter__(self) -> Self:
         return self
@@ -60,13 +62,11 @@ class Ledger:
         """The state of a line, one of `LineState`."""
         return self._states[line]
 
-    def add(self, shard: int, rollout_id: str, attempt: Any, *, failed: bool) -> None:
-        """Add the next line."""
-        key = blake2b(rollout_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        number = attempt % 2**64 if isinstance(attempt, int) else 0
-        with explains_full_disk():
-            file = self._files[int.from_bytes(key[:2], "little") % len(self._files)]
-            file.write(_ENTRY.pack(key, self.lines, shard, number, failed))
+    def add(self, shard: int, row: Row, *, failed: bool) -> None:
+        """Add the next line. `failed` says that it stands in failures.jsonl."""
+        key = blake2b(name_of_row(row) or b"", digest_size=16).digest()
+        entry = _ENTRY.pack(key, self.lines, shard, attempt_of(row) % 2**64, failed)
+        self._partitions.add(int.from_bytes(key[:2], "little") % self._parts, entry)
         self.lines += 1
 
     def settle(self) -> None:
@@ -78,28 +78,23 @@ class Ledger:
             states.flush()
             if self.lines:
                 self._states = self._stack.enter_context(mmap.mmap(states.fileno(), self.lines))
-                for file in self._files:
-                    file.seek(0)
-                    self._settle_file(file.read(), self._states)
+                for part in range(self._parts):
+                    self._settle(self._partitions.take(part), self._states)
 
-    def _settle_file(self, entries: bytes, states: mmap.mmap) -> None:
-        done: set[bytes] = set()
-        failed_line: dict[bytes, int] = {}  # the last failed attempt of each rollout
-        attempts: set[tuple[bytes, int]] = set()
-        for key, line, shard, attempt, failed in _ENTRY.iter_unpack(entries):
-            is_new = key not in done and key not in failed_line
-            if (failed and (key, attempt) in attempts) or (not failed and key in done):
+    def _settle(self, entries: bytes, states: mmap.mmap) -> None:
+        ended: set[bytes] = set()
+        for key, line, shard, _, failed in _ENTRY.iter_unpack(entries):
+            if not failed and key in ended:
                 states[line] = LineState.DUPLICATE
-                self.duplicates += 1
-                continue
-            self.rollouts[shard] += is_new
-            if key in failed_line:
-                states[failed_line.pop(key)] = LineState.KEPT
-            if not failed:
-                done.add(key)
-                continue
-            attempts.add((key, attempt))
-            if key in done:
-                states[line] = LineState.KEPT
-            else:
-                failed_line[key] = line
+            elif not failed:
+                ended.add(key)
+                self.rollouts[shard] += 1
+        attempts, shards = CountedAttempts[bytes](ended), dict[int, int]()
+        for key, line, shard, attempt, failed in _ENTRY.iter_unpack(entries):
+            if failed:
+                states[line] = LineState.KEPT if attempts.add(key, attempt, line) else LineState.DUPLICATE
+                shards[line] = shard
+        for line in attempts.last.values():
+            states[line] = LineState.COUNTS
+            self.rollouts[shards[line]] += 1
+        self.duplicates += sum(states[line] == LineState.DUPLICATE for _, line, _, _, _ in _ENTRY.iter_unpack(entries))

@@ -23,8 +23,9 @@ from ludus.collection.shard_runs import Line, ShardRun, check_shards
 from ludus.errors import Failure, UserError
 from ludus.runtime.running import allow_open_files
 from ludus.store.drafts import draft_path, write_whole
-from ludus.store.resume import rollout_of
-from ludus.store.run import Files, indented_json, recorded_scales, write_run
+from ludus.store.files import Files
+from ludus.store.loading import rollout_of
+from ludus.store.run import indented_json, write_run
 
 #: The number of lines between two calls of `tick`.
 _TICK_EVERY = 64
@@ -109,7 +110,7 @@ class _Merge:
             for journal in (shard.rollouts, shard.failures):
                 journal.first = ledger.lines
                 for _, _, line, row in journal.lines():
-                    ledger.add(index, row["rollout_id"], row.get("attempt"), failed=row["outcome"] == "failed")
+                    ledger.add(index, row, failed=journal.failures)
                     progress.add(line)
         ledger.settle()
 
@@ -142,7 +143,7 @@ class _Merge:
 
     def _write_draft(self, draft: Path, target: Path) -> Merged:
         files, shards, ledger = Files(draft), self._shards, self._ledger
-        metrics = Metrics(shards[0].options["repeats"], recorded_scales(shards[0].files.run))
+        metrics = Metrics(shards[0].options["repeats"], shards[0].stored.scales)
         written = {False: 0, True: 0}
         with files.rollouts.open("xb") as rollouts, files.failures.open("xb") as failures:
             for journal, number, line, row in _in_turns(shards):

@@ -7,49 +7,22 @@ dataset.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from ludus.outcome import PASS_REWARD, Outcome
+from ludus.outcome import Outcome
 from ludus.response import add_usage
 from ludus.rollout import Rollout
-from ludus.store.statistics import (
-    NOT_NUMERIC,
-    ClusteredMean,
-    Distribution,
-    ExactSum,
-    Mean,
-    finite_number,
-    pass_at_each_k,
-    pass_hat_each_k,
-)
+from ludus.store.figures import RewardFigures, Scale
+from ludus.store.statistics import NOT_NUMERIC, Distribution, ExactSum, Mean, finite_number
 
-#: The range of rewards in an environment that declares none, as long as no reward lies outside.
-USUAL_RANGE = (0.0, 1.0)
 #: The quantiles of seconds that metrics.json lists.
 SECONDS_SHARES = (0.5, 0.95, 0.99)
 MAX_TASKS_LISTED = 10_000
 MAX_TURNS_LISTED = 100
 BATCH = 1024
-
-
-class Scale(Protocol):
-    """How an environment scores: an `Environment`, or its entry in run.json."""
-
-    @property
-    def name(self) -> str:
-        """The environment's name."""
-
-    @property
-    def pass_reward(self) -> float:
-        """The lowest reward that counts as a pass."""
-
-    @property
-    def reward_range(self) -> tuple[float, float] | None:
-        """The lowest and the highest reward, if the environment declares them."""
 
 
 @dataclass(frozen=True)
@@ -91,24 +64,20 @@ class Metrics:
 
     def __init__(self, repeats: int = 1, environments: Sequence[Scale] = (), *, by_environment: bool = True) -> None:
         self.repeats = repeats
-        self._pass_rewards = {environment.name: environment.pass_reward for environment in environments}
+        self.figures = RewardFigures(environments)
         names = {environment.name for environment in environments} if by_environment else set()
         self._each = {name: Metrics(repeats, _called(name, environments)) for name in names} if len(names) > 1 else {}
-        self._ranges = [environment.reward_range or USUAL_RANGE for environment in environments] or [USUAL_RANGE]
         self.counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
         self.tool_errors: Counter[tuple[str, str, str | None]] = Counter()  # by tool, exception and line
         self._too_long = 0  # rollouts whose last prompt exceeds the model's context
         self._first_too_long: str | None = None
-        self.reward = ClusteredMean()
         self.reward_sum = 0.0
-        self._lowest, self._highest = math.inf, -math.inf
         self._incomplete: dict[str, _TaskSums] = {}
         self._values: dict[str, Mean] = {}
         self._components: dict[str, Mean] = {}
         self._turn_rewards: list[Mean] = []
-        self._passes: Counter[tuple[int, int]] = Counter()  # number of tasks by (completed, passed) repeats
         self._tasks: list[tuple[str, _TaskSums]] = []
         self._tasks_counted = 0
         self._turns = Distribution()
@@ -118,8 +87,7 @@ class Metrics:
 
     def add_scale(self, scale: Scale) -> None:
         """Declare how a new environment scores, before its first rollout is added."""
-        self._pass_rewards[scale.name] = scale.pass_reward
-        self._ranges.append(scale.reward_range or USUAL_RANGE)
+        self.figures.add_scale(scale)
 
     @property
     def dispatched(self) -> int:
@@ -135,9 +103,9 @@ class Metrics:
     def totals(self) -> RunTotals:
         """The sums so far, for charts over time. Cheaper than `summary`, and may be called again and again."""
         self._count_pending()
-        incomplete = self._incomplete.values()
-        verified = sum(n * tasks for (n, _), tasks in self._passes.items()) + sum(task.verified for task in incomplete)
-        passed = sum(n * tasks for (_, n), tasks in self._passes.items()) + sum(task.passed for task in incomplete)
+        incomplete, passes = self._incomplete.values(), self.figures.passes.items()
+        verified = sum(n * tasks for (n, _), tasks in passes) + sum(task.verified for task in incomplete)
+        passed = sum(n * tasks for (_, n), tasks in passes) + sum(task.passed for task in incomplete)
         seconds = {stage: times.total for stage, times in self._timings.items()}
         counts = {outcome.value: self.counts[outcome.value] for outcome in Outcome}
         rate = passed / verified if verified else None
@@ -195,12 +163,9 @@ class Metrics:
         reward = verdict.reward
         sums.verified += 1
         sums.total.add(reward)
-        sums.passed += reward >= self._pass_rewards.get(rollout.job.environment, PASS_REWARD)
+        sums.passed += self.figures.is_pass(rollout.job.environment, reward)
         self.reward_sum += reward
-        if reward < self._lowest:
-            self._lowest = reward
-        if reward > self._highest:
-            self._highest = reward
+        self.figures.add_rewards(reward, reward)
         if verdict.components:
             _add_means(self._components, verdict.components)
         if verdict.turn_rewards:
@@ -212,9 +177,7 @@ class Metrics:
         self._tasks_counted += 1
         if len(self._tasks) < MAX_TASKS_LISTED:
             self._tasks.append((task_id, sums))
-        if sums.verified:
-            self._passes[sums.verified, sums.passed] += 1
-            self.reward.add(sums.verified, sums.total.value)
+        self.figures.add_task(sums.verified, sums.passed, sums.total.value)
 
     def _count_pending(self) -> None:
         """Count the turns, times and tokens of the last rollouts in one batch (benchmarks/bench.py)."""
@@ -237,8 +200,6 @@ class Metrics:
         self._incomplete.clear()
         self._count_pending()
         counts = {outcome.value: self.counts[outcome.value] for outcome in Outcome}
-        bounds = self._bounds()
-        interval = self.reward.interval(bounds)
         return {
             "counts": {"dispatched": sum(counts.values()), **counts},
             "failures": dict(self.failures.most_common()),
@@ -248,17 +209,15 @@ class Metrics:
             ],
             "prompts_too_long": {"rollouts": self._too_long, "first": self._first_too_long},
             "reward": {
-                "mean": self.reward.mean,
-                "ci95": list(interval) if interval else None,
-                "range": list(bounds) if bounds else None,
+                **self.figures.reward(),
                 "components": _means(self._components),
                 "by_turn": [{"mean": turn.mean, "count": turn.count} for turn in self._turn_rewards],
             },
             "values": _means(self._values),
-            "pass_reward": self._pass_reward(),
-            "pass@k": self._pass_by_k(pass_at_each_k),
-            "pass^k": self._pass_by_k(pass_hat_each_k),
-            "pass_rates": self._pass_rates(),
+            "pass_reward": self.figures.pass_reward,
+            "pass@k": self.figures.pass_at_k(),
+            "pass^k": self.figures.pass_hat_k(),
+            "pass_rates": self.figures.pass_rates(),
             "stop_reasons": dict(self.stop_reasons.most_common()),
             "usage": self._usage,
             "turns": self._turns.summary(),
@@ -267,33 +226,6 @@ class Metrics:
             "tasks": [sums.summary(task_id) for task_id, sums in self._tasks],
             "tasks_left_out": self._tasks_counted - len(self._tasks),
         }
-
-    def _pass_reward(self) -> float | None:
-        """The lowest reward that counts as a pass; None if it differs between environments."""
-        rewards = set(self._pass_rewards.values()) or {PASS_REWARD}
-        return rewards.pop() if len(rewards) == 1 else None
-
-    def _bounds(self) -> tuple[float, float] | None:
-        """The bounds of rewards: those that the environments declare, else 0 and 1. None if a reward lies outside."""
-        low, high = min(low for low, _ in self._ranges), max(high for _, high in self._ranges)
-        return (low, high) if low <= self._lowest and self._highest <= high else None
-
-    def _pass_by_k(self, estimates: Callable[[int, int], Iterable[float]]) -> dict[str, float]:
-        """The mean of an estimator over tasks, for every k up to the most repeats of a task."""
-        longest = max((n for n, _ in self._passes), default=0)
-        totals, counts = [0.0] * longest, [0] * longest
-        for (n, passed), tasks in sorted(self._passes.items()):
-            for index, value in enumerate(estimates(n, passed)):
-                totals[index] += tasks * value
-                counts[index] += tasks
-        return {str(k): total / count for k, (total, count) in enumerate(zip(totals, counts, strict=True), start=1)}
-
-    def _pass_rates(self) -> dict[str, int]:
-        """The number of tasks by pass rate, rounded to tenths."""
-        rates: Counter[float] = Counter()
-        for (n, passed), tasks in self._passes.items():
-            rates[round(passed / n, 1)] += tasks
-        return {str(rate): tasks for rate, tasks in sorted(rates.items())}
 
 
 def _called(name: str, environments: Sequence[Scale]) -> list[Scale]:

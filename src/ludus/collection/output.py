@@ -11,8 +11,9 @@ from ludus.collection.options import Options
 from ludus.collection.plan import CollectionPlan
 from ludus.errors import UserError
 from ludus.runtime.redaction import masked
+from ludus.store.files import Files
 from ludus.store.journal import Journal
-from ludus.store.run import Files, check_identity, check_shard, describe, is_same_run, with_options, write_run
+from ludus.store.run import check_identity, check_shard, describe, is_same_run, with_options, write_run
 from ludus.store.turns import TurnJournal
 
 
@@ -42,7 +43,7 @@ def open_output(files: Files, plan: CollectionPlan, run_identity: dict[str, Any]
         check_shard(files, options.rows.shard)
     starts_anew = chosen.overwrite
     if not starts_anew and files.nothing_collected():
-        starts_anew = not (chosen.resume and is_same_run(files.run, run_identity))
+        starts_anew = not (chosen.resume and is_same_run(files, run_identity))
     resumes = journal is not None and not starts_anew
     if resumes and not chosen.resume:
         raise UserError(
@@ -50,7 +51,7 @@ def open_output(files: Files, plan: CollectionPlan, run_identity: dict[str, Any]
             "Add --resume to continue it or --overwrite to replace it, or choose another --output",
         )
     if resumes and not chosen.force:
-        check_identity(files.run, run_identity)
+        check_identity(files, run_identity)
     with ExitStack() as stack:
         rollouts, failures = (stack.enter_context(Journal(path)) for path in (files.rollouts, files.failures))
         if starts_anew:

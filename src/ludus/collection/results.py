@@ -7,7 +7,6 @@ one rollout in memory, and `groups` holds one group and a few bytes for each rol
 from __future__ import annotations
 
 import html
-import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator
@@ -20,8 +19,9 @@ from ludus.errors import Failure
 from ludus.outcome import Outcome
 from ludus.rollout import Rollout
 from ludus.store.drafts import write_whole
-from ludus.store.loading import RolloutsFile, rollouts_file
-from ludus.store.run import Files, indented_json, recorded_scales
+from ludus.store.files import read_json_object
+from ludus.store.run import indented_json
+from ludus.store.stored_run import StoredRun
 from ludus.tokens import Sequence
 
 if TYPE_CHECKING:
@@ -110,33 +110,30 @@ class Run(Results):
     """
 
     def __init__(self, path: str | Path) -> None:
-        file = rollouts_file(Path(path))
-        in_folder = Files(file.parent)
-        self.files = in_folder if in_folder.rollouts == file else Files(file)
-        self._file = RolloutsFile(file)
+        self.stored = StoredRun.opened(path)
+        self.files = self.stored.files
         self._computed: dict[str, Any] | None = None
 
     def __iter__(self) -> Iterator[Rollout]:
         """The completed and masked rollouts, in the order of the file."""
-        return (rollout for rollout in self._file if rollout.error is None)
+        return (rollout for rollout in self.stored.rollouts() if rollout.error is None)
 
     def groups(self) -> Iterator[list[Rollout]]:
         """The completed and masked rollouts of each task, ordered by repeat. One group at a time is in memory."""
         positions: dict[str, list[tuple[int, int]]] = {}
-        for position, rollout in self._file.with_positions():
+        for position, rollout in self.stored.with_positions():
             if rollout.error is None:
                 positions.setdefault(rollout.task_id, []).append(position)
-        for found in positions.values():
-            yield sorted(self._file.at(found), key=lambda rollout: rollout.job.repeat)
+        for group in positions.values():
+            yield sorted(self.stored.at(group), key=lambda rollout: rollout.job.repeat)
 
     def failures(self) -> Iterator[Rollout]:
         """The failed attempts. A retry of a failed attempt may have completed."""
-        yield from (rollout for rollout in self._file if rollout.error is not None)
-        yield from self._failures_file()
+        return (rollout for rollout, _ in self.attempts() if rollout.error is not None)
 
-    def _failures_file(self) -> Iterator[Rollout]:
-        if self.files.failures.exists():
-            yield from RolloutsFile(self.files.failures)
+    def attempts(self) -> Iterator[tuple[Rollout, bool]]:
+        """Every attempt, and whether it is how its rollout ended: not if it failed and was tried again."""
+        return self.stored.attempts()
 
     def export(self, to: str, output: str | Path, **options: Any) -> Exported:
         """Write a training set in the format `to`, as `ludus data export` does. See `ludus.data.export.exporting`.
@@ -145,15 +142,13 @@ class Run(Results):
         """
         from ludus.data.export.exporting import export
 
-        return export(self._file.path, to, output, **options)
+        return export(self.files.rollouts, to, output, **options)
 
     @property
     def metrics(self) -> dict[str, Any]:
         """The content of metrics.json. It is computed from the rollouts if it is missing or older than they are."""
-        stored, rollouts = self.files.metrics, self._file.path
-        if stored.exists() and stored.stat().st_mtime_ns >= rollouts.stat().st_mtime_ns:
-            found: dict[str, Any] = json.loads(stored.read_bytes())
-            return found
+        if stored := self.stored.metrics():
+            return stored
         if self._computed is None:
             self._computed = self._compute_metrics()
         return self._computed
@@ -169,39 +164,17 @@ class Run(Results):
         Fields that are not computed from rollouts stay: the model, the event loop, the warnings, the wall time.
         """
         path = self.files.metrics
-        try:
-            stored = json.loads(path.read_bytes())
-            wall = stored["seconds"]["wall"]
-        except (OSError, ValueError, KeyError, TypeError):
+        stored = read_json_object(path)
+        seconds = stored.get("seconds")
+        if not isinstance(seconds, dict) or "wall" not in seconds:
             return None
         computed = self._compute_metrics()
-        computed["seconds"]["wall"] = wall
+        computed["seconds"]["wall"] = seconds["wall"]
         write_whole(path, indented_json({**stored, **computed}) + b"\n")
         return path
 
-    def attempts(self) -> Iterator[tuple[Rollout, bool]]:
-        """Every attempt, and whether it is how its rollout ended: not if it failed and was tried again.
-
-        A duplicated line counts once: one with the environment, the task and the id of a line before. Files with
-        failures are read again, and only hashes of the rollouts' ids are in memory.
-        """
-        done, any_failed = set[int](), False
-        for rollout in self._file:
-            if rollout.error is not None:
-                any_failed = True
-            elif (key := _key(rollout)) not in done:
-                done.add(key)
-                yield rollout, True
-        failures = self.failures if any_failed else self._failures_file
-        last: dict[int, int] = {}  # the number of the last attempt of each rollout that did not complete
-        for number, rollout in enumerate(failures()):
-            if (key := _key(rollout)) not in done:
-                last[key] = number
-        for number, rollout in enumerate(failures()):
-            yield rollout, last.get(_key(rollout)) == number
-
     def _compute_metrics(self) -> dict[str, Any]:
-        metrics, sizes = Metrics(2**62, recorded_scales(self.files.run)), Counter[str]()
+        metrics, sizes = Metrics(2**62, self.stored.scales), Counter[str]()
         for rollout, is_last in self.attempts():
             if is_last:
                 sizes[rollout.task_id] += rollout.error is None
@@ -213,17 +186,10 @@ class Run(Results):
         return self.metrics
 
     def _title(self) -> str:
-        try:
-            identity = json.loads(self.files.run.read_bytes())["identity"]
-            return f"{', '.join(identity['environments'])} with {identity['model']['name']}"
-        except (OSError, ValueError, KeyError, TypeError):
-            names = dict.fromkeys(rollout.job.environment for rollout in self)
-            return ", ".join(name for name in names if name) or str(self._file.path)
-
-
-def _key(rollout: Rollout) -> int:
-    """What tells a rollout from all others of a run, as a 64-bit hash that nobody outside the process can predict."""
-    return hash((rollout.job.environment, rollout.task_id, rollout.rollout_id))
+        if self.stored.environments and self.stored.model:
+            return f"{', '.join(self.stored.environments)} with {self.stored.model}"
+        names = dict.fromkeys(rollout.job.environment for rollout in self)
+        return ", ".join(name for name in names if name) or str(self.files.rollouts)
 
 
 def load(path: str | Path) -> Run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -12,10 +11,12 @@ from typing import Any, NamedTuple
 from ludus.data.shards import Shard
 from ludus.errors import Failure, UserError, cannot_read
 from ludus.record import Row, is_record
+from ludus.store.files import read_json_object
 from ludus.store.journal import open_locked
-from ludus.store.lines import Source
-from ludus.store.run import Files, differences
-from ludus.store.stored import parse
+from ludus.store.lines import StoredLines
+from ludus.store.parsing import parse
+from ludus.store.run import differences
+from ludus.store.stored_run import StoredRun
 
 #: How many missing shards an error names.
 _NAMED = 5
@@ -38,76 +39,61 @@ _OWN_METRICS: dict[str, type] = {
 class Line(NamedTuple):
     """A line of a journal: the line's number among all lines that `Ledger` was given, and its row."""
 
-    journal: StoredJournal
+    journal: ShardJournal
     number: int
     line: bytes
     row: Row
 
 
-class StoredJournal:
+class ShardJournal:
     """One journal of a shard. It may be read several times. `first` is the number of its first line.
 
-    A last line without a newline, left by a kill, is left out if it is incomplete, and counted as `torn`.
+    A torn last line, left by a kill, is left out and counted as `torn`.
     """
 
     def __init__(self, path: Path, *, failures: bool = False) -> None:
         self.path, self.failures = path, failures
         self.first = self.torn = 0
         self.size = path.stat().st_size if path.exists() else 0
-        self._source: Source | None = None
+        self._lines: StoredLines | None = None
 
     @property
     def share(self) -> float:
         """How much of the file has been read, from 0 to 1."""
-        return self._source.share if self._source is not None else 0.0
+        return self._lines.share if self._lines is not None else 0.0
 
     def lines(self) -> Iterator[Line]:
-        """All rollouts."""
-        self.torn = 0
+        """All lines, duplicates too: `Ledger` knows which of them count."""
         if not self.size:
             return
-        with Source(self.path) as self._source:
-            for count, (number, line) in enumerate(self._source.lines):
-                row = self._read(number, line)
-                if row is not None:
-                    yield Line(self, self.first + count, line, row)
+        with StoredLines(self.path, counting=False) as self._lines:
+            for count, (number, line, _) in enumerate(self._lines):
+                yield Line(self, self.first + count, line, self._row(number, line))
+        self.torn = int(self._lines.torn > 0)
 
-    def error(self, number: int, cause: str) -> UserError:
-        """The error of a line that is not a rollout."""
-        return UserError(f"{self.path}:{number}: {cause}", "Remove the line, then merge again")
-
-    def _read(self, number: int, line: bytes) -> Row | None:
+    def _row(self, number: int, line: bytes) -> Row:
+        hint = "Remove the line, then merge again"
         try:
             row = parse(line)
         except Failure as failure:
-            assert self._source is not None
-            if self._source.bytes_left <= 0 and not self._ends_with_newline():
-                self.torn = 1
-                return None
-            raise self.error(number, failure.cause) from failure
+            raise UserError(f"{self.path}:{number}: {failure.cause}", hint) from failure
         if not is_record(row):
-            raise self.error(number, "not a rollout: rollout_id, task_id or outcome is missing")
+            raise UserError(f"{self.path}:{number}: not a rollout: rollout_id, task_id or outcome is missing", hint)
         return row
-
-    def _ends_with_newline(self) -> bool:
-        with self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read() == b"\n"
 
 
 class ShardRun:
     """The run of one shard: what its run.json says, and its journals."""
 
     def __init__(self, given: str | Path) -> None:
-        self.path = Path(given)
-        inside = Files(self.path.parent)
-        self.files = inside if inside.rollouts == self.path else Files(self.path)
+        self.path, self.stored = Path(given), StoredRun(given)
+        self.files = self.stored.files
         self.described = self._described()
         self.shard = self._shard()
         self.identity: Row = {key: value for key, value in self.described["identity"].items() if key != "shard"}
         self.options: Row = self.described["options"]
-        self.rollouts = StoredJournal(self.files.rollouts)
-        self.failures = StoredJournal(self.files.failures, failures=True)
+        self.rollouts = ShardJournal(self.files.rollouts)
+        self.failures = ShardJournal(self.files.failures, failures=True)
 
     @property
     def expected(self) -> int:
@@ -134,24 +120,16 @@ class ShardRun:
 
     def metrics(self) -> dict[str, Any]:
         """The shard's metrics that its journals do not hold; empty if it was killed before it wrote them."""
-        try:
-            found = json.loads(self.files.metrics.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        named = found.items() if isinstance(found, dict) else ()
+        named = read_json_object(self.files.metrics).items()
         return {name: value for name, value in named if isinstance(value, _OWN_METRICS.get(name, ()))}
 
     def _described(self) -> Row:
-        path = self.files.run
-        try:
-            described: Row = json.loads(path.read_bytes())
-            if isinstance(described["identity"], dict) and isinstance(described["options"], dict):
-                return described
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}", "Name the folders of the shards") from error
-        except (ValueError, KeyError, TypeError):
-            pass
-        raise UserError(f"{path} does not describe a run", "Name the folders of the shards")
+        path, described = self.files.run, self.files.described()
+        if not path.exists():
+            raise UserError(f"cannot read {path}: No such file or directory", "Name the folders of the shards")
+        if not isinstance(described.get("identity"), dict) or not isinstance(described.get("options"), dict):
+            raise UserError(f"{path} does not describe a run", "Name the folders of the shards")
+        return described
 
     def _shard(self) -> Shard:
         named = self.described["identity"].get("shard")

@@ -6,16 +6,14 @@ contribute no reward, and in particular no 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from ludus.errors import UserError
-from ludus.runtime.encoding import json_error
-from ludus.runtime.formats import refuse_all_but_json_lines
-from ludus.store.run import Files
+from ludus.errors import Failure, UserError
+from ludus.store.figures import RewardFigures
+from ludus.store.parsing import NOT_JSON, parse
+from ludus.store.run import differences
+from ludus.store.stored_run import StoredRun, pass_reward_of
 from ludus.task import digest
 
 #: The sums and powers of larger rewards overflow a float.
@@ -72,26 +70,31 @@ class Scores:
         self.scored = self.failed = self.masked = 0
         self.verifiers: set[str] = set()
         self.identity: dict[str, Any] | None = None
-        self.torn = False
+        self.torn = self.duplicates = 0  # lines that are left out
+        self.reward: dict[str, Any] = {}  # the figures of all rewards, as metrics.json has them
 
     @classmethod
     def read(cls, given: Path, pass_reward: float | None = None) -> Scores:
         """Read a collection's folder or a file of rollouts."""
-        rollouts, failures, run = _files(given)
-        described = _run_file(run) if run is not None else {}
-        scores = cls(pass_reward, _recorded_pass_rewards(described))
-        only_failed: dict[str, str] = {}  # the task ids of rollouts of which every attempt failed, by rollout id
-        if failures is not None and failures.exists():
-            for row in scores._rows(failures):
-                only_failed[str(row.get("rollout_id"))] = _task_id(row)
-        for row in scores._rows(rollouts):
-            only_failed.pop(str(row.get("rollout_id")), None)
-            scores._add(row)
-        for task_id in only_failed.values():
-            scores.tasks.setdefault(task_id, TaskScore())
-        scores.failed += len(only_failed)
-        identity = described.get("identity")
-        scores.identity = identity if isinstance(identity, dict) else None
+        run = StoredRun.opened(given, _HINT)
+        scores = cls(pass_reward, run.pass_rewards)
+        figures = RewardFigures(run.scales)
+        with run.lines() as lines:
+            for number, line in lines.counted():
+                row = _row(run.files.rollouts, number, line)
+                if (reward := scores._add(row)) is not None:
+                    figures.add_rewards(reward, reward)
+        if lines.torn == 1:  # no other line says that this is a file of rollouts
+            raise UserError(f"{run.files.rollouts}:1: not JSON, or incomplete", _HINT)
+        scores.torn, scores.duplicates = lines.torn, lines.duplicates
+        for failed in run.failed_attempts(lines.seen):
+            if failed.is_last:
+                scores.tasks.setdefault(_task_id(failed.row), TaskScore())
+                scores.failed += 1
+        for task in scores.tasks.values():
+            figures.add_task(task.count, task.passed, task.total)
+        scores.reward = figures.reward()
+        scores.identity = run.identity or None
         return scores
 
     @property
@@ -103,12 +106,12 @@ class Scores:
         """The lowest reward that counts as a pass for the rollout of a row."""
         threshold = self._pass_reward
         if threshold is None:
-            reference = row.get("agent_ref")
-            threshold = self._recorded.get(str(reference.get("name")) if isinstance(reference, dict) else "", 1.0)
+            threshold = pass_reward_of(row, self._recorded)
         self.pass_rewards.add(threshold)
         return threshold
 
-    def _add(self, row: dict[str, Any]) -> None:
+    def _add(self, row: dict[str, Any]) -> float | None:
+        """Count a rollout. Returns its reward, if it counts."""
         reward, outcome, task_id = row.get("reward"), row.get("outcome", "completed"), _task_id(row)
         task = self.tasks.get(task_id)
         if task is None:
@@ -124,36 +127,30 @@ class Scores:
         else:
             self.scored += 1
             task.add(float(reward), self._threshold(row))
-
-    def _rows(self, path: Path) -> Iterator[dict[str, Any]]:
-        try:
-            with path.open("rb") as lines:
-                refuse_all_but_json_lines(path, lines)
-                for number, line in enumerate(lines, start=1):
-                    if line.isspace():
-                        continue
-                    try:
-                        row = orjson.loads(line)
-                    except orjson.JSONDecodeError as error:
-                        if not line.endswith(b"\n") and number > 1:  # still being written, or the writer was killed
-                            self.torn = True
-                            return
-                        raise UserError(f"{path}:{number}: {json_error(error)}", _HINT) from error
-                    if not isinstance(row, dict) or not ("reward" in row or "outcome" in row):
-                        raise UserError(f"{path}:{number}: not a rollout", _HINT)
-                    if isinstance(row.get("reward"), (int, float)) and abs(row["reward"]) > LARGEST:
-                        raise UserError(f"{path}:{number}: a reward of {row['reward']:g} is too large to compare")
-                    yield row
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}", _HINT) from error
+            return float(reward)
+        return None
 
 
-def differences(a: Scores, b: Scores) -> list[str]:
+def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        row = parse(line)
+    except Failure as failure:
+        cause = failure.cause if failure.cause.startswith(NOT_JSON) else "not a rollout"
+        raise UserError(f"{path}:{number}: {cause}", _HINT) from failure
+    if not ("reward" in row or "outcome" in row):
+        raise UserError(f"{path}:{number}: not a rollout", _HINT)
+    if isinstance(row.get("reward"), (int, float)) and abs(row["reward"]) > LARGEST:
+        raise UserError(f"{path}:{number}: a reward of {row['reward']:g} is too large to compare")
+    return row
+
+
+def warnings_about(a: Scores, b: Scores) -> list[str]:
     """Warnings about differences between two collections that make them harder to compare."""
     found = []
     if a.identity is not None and b.identity is not None:
-        found += _setting_differences(a.identity.get("environments"), b.identity.get("environments"), "environments")
-        of_a, of_b = ((each.get("dataset") or {}).get("digest") for each in (a.identity, b.identity))
+        settings = differences(a.identity.get("environments"), b.identity.get("environments"), "environments")
+        found += [f"{path} is {of_a!r:.60} in A and {of_b!r:.60} in B" for path, of_a, of_b in settings]
+        of_a, of_b = ((identity.get("dataset") or {}).get("digest") for identity in (a.identity, b.identity))
         if of_a != of_b:
             found.append("the runs had different datasets; only tasks with the same id are compared")
     elif a.identity is not None or b.identity is not None:
@@ -171,40 +168,10 @@ def differences(a: Scores, b: Scores) -> list[str]:
     )
     if changed:
         found.append(f"{changed:,} tasks have the same id in A and B but different content")
-    return found + [f"the last line of {name} is torn and left out" for name, each in (("A", a), ("B", b)) if each.torn]
-
-
-def _files(given: Path) -> tuple[Path, Path | None, Path | None]:
-    """The paths of a collection's rollouts, failures and run.json; the last two are None for a file that has none."""
-    try:
-        given.stat()
-    except OSError as error:
-        raise UserError(f"cannot read {given}: {error.strerror}", _HINT) from error
-    if not given.is_dir() and given.suffix != ".jsonl":
-        return given, None, None
-    files = Files(given)
-    if given.name == "rollouts.jsonl" and not files.run.exists():  # the file in a collection's folder
-        files = Files(given.parent)
-    if given.is_dir() and not files.rollouts.exists():
-        raise UserError(f"{given} holds no rollouts.jsonl", _HINT)
-    return files.rollouts, files.failures, files.run
-
-
-def _run_file(path: Path) -> dict[str, Any]:
-    """The content of a run.json; empty if there is none."""
-    try:
-        described = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return {}
-    return described if isinstance(described, dict) else {}
-
-
-def _recorded_pass_rewards(described: dict[str, Any]) -> dict[str, float]:
-    """The threshold of each environment in a run.json."""
-    options = described.get("options")
-    found = options.get("pass_reward") if isinstance(options, dict) else None
-    named = found.items() if isinstance(found, dict) else ()
-    return {name: float(value) for name, value in named if isinstance(value, (int, float))}
+    for name, run in (("A", a), ("B", b)):
+        found += [f"the last line of {name} is torn and left out"] if run.torn else []
+        found += [f"{run.duplicates:,} duplicated lines of {name} are left out"] if run.duplicates else []
+    return found
 
 
 def _passes(scores: Scores) -> str:
@@ -214,10 +181,3 @@ def _passes(scores: Scores) -> str:
 def _task_id(row: dict[str, Any]) -> str:
     named = row.get("task_id")
     return str(named) if isinstance(named, (str, int)) else digest({"asked": row.get("responses_create_params")})
-
-
-def _setting_differences(a: Any, b: Any, path: str) -> list[str]:
-    if isinstance(a, dict) and isinstance(b, dict):
-        keys = sorted(a.keys() | b.keys())
-        return [line for key in keys for line in _setting_differences(a.get(key), b.get(key), f"{path}.{key}")]
-    return [] if a == b else [f"{path} is {a!r:.60} in A and {b!r:.60} in B"]

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ludus.rollout import Rollout
+from ludus.store.files import Files
 from ludus.store.journal import Journal
-from ludus.store.resume import read_rollouts
-from ludus.store.run import Files
+from ludus.store.lines import StoredLines
+from ludus.store.resume import read_attempts, read_rollouts
 
 
 @dataclass
@@ -66,13 +67,15 @@ class Continuations:
         self.points: dict[str, PointResults] = {}
         self.spent = Spending()
         self._done: set[str] = set()
-        files = Files(folder)
         if not folder.exists():
             return
-        for path in (files.rollouts, files.failures):
-            with Journal(path) as journal:  # repairs the journal, and refuses one that is being written
-                for _, rollout in read_rollouts(journal):
+        files = Files(folder)
+        with Journal(files.rollouts), Journal(files.failures):  # repairs them, and refuses those that are being written
+            with StoredLines(files.rollouts) as lines:
+                for _, rollout in read_rollouts(lines):
                     self._add(rollout)
+            for rollout, _ in read_attempts(files.failures, lines.seen):
+                self._add(rollout)
 
     def of(self, point: str) -> PointResults:
         """The continuations of a branch point."""
@@ -81,7 +84,7 @@ class Continuations:
     def _add(self, rollout: Rollout) -> None:
         self.spent.add(rollout.usage, sum(not call.get("given") for call in rollout.calls))
         if rollout.rollout_id in self._done:
-            return  # a duplicated line, or a failed attempt that was repeated with success
+            return  # a failed attempt that was repeated with success
         results = self.points.setdefault(rollout.task_id, PointResults())
         if rollout.error is not None:
             results.failed[f"{rollout.error.stage}/{rollout.error.kind}"] += 1

@@ -15,7 +15,6 @@ from typing import Any
 
 from ludus.collection.branching import check_agents
 from ludus.collection.collection import Collection, Environments
-from ludus.collection.metrics import USUAL_RANGE
 from ludus.collection.options import Options
 from ludus.credit.continuations import Continuations, Spending
 from ludus.credit.model import recorded_model
@@ -28,7 +27,9 @@ from ludus.models import open_model
 from ludus.runtime.encoding import encode
 from ludus.runtime.running import run_to_end
 from ludus.store.drafts import draft, write_whole
-from ludus.store.run import Files, identity, indented_json
+from ludus.store.figures import USUAL_RANGE
+from ludus.store.files import Files
+from ludus.store.run import identity, indented_json
 
 #: How many rollouts without credit, and how many costly turns, the summary lists.
 MAX_LISTED = 10
@@ -55,7 +56,7 @@ class Crediting:
         settings: dict[str, Any] | None = None,
     ) -> None:
         self.run, path = str(run), Path(run)
-        self._files = Files(path)
+        self._files = Files.of(path)
         self.output = Path(output) if output is not None else _default_output(path)
         self.branches, self._seed, self._concurrency = branches, seed, concurrency
         settings = dict(settings or {})
@@ -65,7 +66,7 @@ class Crediting:
         self._environments = RowEnvironments(environment, settings)
         self.turns = EveryTurn(self._files.rollouts, self._environments, limit)
         _check_output(self.output, self._files.rollouts)
-        self.model = open_model(model, model_settings) if model is not None else recorded_model(self._files.run)
+        self.model = open_model(model, model_settings) if model is not None else recorded_model(self._files)
         self._folder: Path | None = None
         self._before = Spending()
         self._plan: dict[str, Any] = {}

@@ -16,7 +16,6 @@ from ludus.collection.branching import Branches, calls_before
 from ludus.data.row_checks import parse_row
 from ludus.data.row_environments import RowEnvironments
 from ludus.data.rows import Survey
-from ludus.data.sources import read_lines
 from ludus.environment import Environment
 from ludus.errors import Failure, UserError
 from ludus.store.receipts import Signer
@@ -56,18 +55,12 @@ class EveryTurn(Branches):
         self._signers: dict[str, Signer] = {}
 
     def rollouts(self) -> Iterator[RecordedTurns]:
-        """The rollouts to credit. A duplicated line counts once."""
-        assert isinstance(self.source, Path)
-        self.counts, seen = Counter(), set[int]()
-        for where, line in read_lines(self.source):
+        """The rollouts to credit."""
+        self.counts = Counter()
+        for where, line in self._recorded_lines():
             stored = StoredRow(parse_row(where, line), 0)
             if not stored.is_record:
                 raise UserError(f"{where}: not a recorded rollout", "Name a collection: ludus credit runs/first")
-            row = stored.row
-            identity = hash((str(row.get("agent_ref")), row["task_id"], row["rollout_id"]))
-            if identity in seen:
-                continue
-            seen.add(identity)
             kind = _kind(stored)
             self.counts[kind] += 1
             if kind == "used":

@@ -12,6 +12,7 @@ from ludus.data.row_checks import unambiguous_row
 from ludus.data.sources import read_lines
 from ludus.errors import UserError
 from ludus.record import Row
+from ludus.store.files import Files
 
 #: The number of rows between two calls of `tick`.
 _TICK_EVERY = 256
@@ -92,9 +93,10 @@ def _file(source: str | Path) -> Path:
         return Path("/dev/stdin")
     path = Path(source)
     if path.is_dir():
-        if not (path / "rollouts.jsonl").is_file():
-            raise UserError(f"{path} is a folder without rollouts.jsonl", "Name a file of rows")
-        return path / "rollouts.jsonl"
+        rollouts = Files.of(path).rollouts
+        if not rollouts.is_file():
+            raise UserError(f"{path} is a folder without {rollouts.name}", "Name a file of rows")
+        return rollouts
     return path
 
 

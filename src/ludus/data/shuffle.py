@@ -1,33 +1,29 @@
 """A seeded shuffle of lines that need not fit into memory.
 
-Lines are held in memory up to a limit. Beyond it, each line goes to one of 64 temporary files at random; then the files
-are shuffled one after another, and a file that is still too large is divided again. Every order is equally likely, and
-the same lines with the same seed give the same order. The memory is the limit plus about 60 bytes for each line.
+Lines are held in memory up to a limit. Beyond it, each line goes to one of 64 parts of a temporary file at random; then
+the parts are shuffled one after another, and a part that is still too large is divided again. Every order is equally
+likely, and the same lines with the same seed give the same order. The memory is the limit plus about 60 bytes for each
+line.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import random
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
-from typing import BinaryIO
 
-from ludus.errors import UserError
+from ludus.store.partitions import Partitions
+from ludus.store.scratch import Scratch
 
 #: The bytes of lines that are held in memory at once.
 MEMORY = 64 * 2**20
-_FILES = 64
+_PARTS = 64
 
 
 def shuffled(lines: Iterable[bytes], seed: int, memory: int = MEMORY) -> Iterator[bytes]:
     """The lines in a random order. Each must end with a newline."""
-    try:
-        yield from _shuffled(lines, random.Random(seed), memory)
-    except OSError as error:
-        cause = f"cannot shuffle in {tempfile.gettempdir()}: {error.strerror}"
-        raise UserError(cause, "Set TMPDIR to a folder with more room") from error
+    return _shuffled(lines, random.Random(seed), memory)
 
 
 def _shuffled(lines: Iterable[bytes], draw: random.Random, memory: int) -> Iterator[bytes]:
@@ -37,18 +33,14 @@ def _shuffled(lines: Iterable[bytes], draw: random.Random, memory: int) -> Itera
         draw.shuffle(held)
         yield from held
         return
-    with ExitStack() as stack:
-        files: dict[int, BinaryIO] = {}
+    with Scratch("ludus-shuffle-") as scratch:
+        partitions = Partitions(scratch, _PARTS)
         for line in itertools.chain(held, left):
-            number = draw.randrange(_FILES)
-            if number not in files:
-                files[number] = stack.enter_context(tempfile.TemporaryFile(prefix="ludus-shuffle-"))
-            files[number].write(line)
+            partitions.add(draw.randrange(_PARTS), line)
         held.clear()
-        for number in sorted(files):
-            files[number].seek(0)
-            yield from _shuffled(files[number], draw, memory)
-            files[number].truncate(0)
+        for part in range(_PARTS):
+            parted = (line for block in partitions.blocks(part) for line in io.BytesIO(block))
+            yield from _shuffled(parted, draw, memory)
 
 
 def _hold(lines: Iterator[bytes], memory: int) -> tuple[list[bytes], int]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from ludus.errors import Failure, UserError
 from ludus.model import Model, Request
 from ludus.response import Item, Response
+from ludus.store.parsing import parse
+from ludus.store.stored_run import StoredRun
 from ludus.tokens import Tokens
 
 
@@ -20,15 +20,17 @@ class ReplayModel(Model):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path / "rollouts.jsonl" if path.is_dir() else path
+        self._run = StoredRun(path, "Name a collection's folder or its rollouts")
+        self.path = self._run.files.rollouts
         self.name = f"replay:{path}"
         self.config = self.Config()
         self._offsets: dict[str, int] = {}
-        try:
-            self._index()
-        except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise UserError(f"cannot read {self.path}: {why}", "Name a collection's folder or its rollouts") from error
+        with self._run.lines() as lines:
+            for number, line in lines.counted():
+                try:
+                    self._offsets[parse(line)["rollout_id"]] = lines.offset
+                except (Failure, KeyError, TypeError) as error:
+                    raise UserError(f"{self.path}:{number}: not a recorded rollout", self._run.hint) from error
         self._open: dict[str, dict[str, Any]] = {}
 
     async def respond(self, request: Request) -> Response:
@@ -51,21 +53,13 @@ class ReplayModel(Model):
         """Forget a finished rollout."""
         self._open.pop(session, None)
 
-    def _index(self) -> None:
-        with self.path.open("rb") as file:
-            offset = 0
-            for line in file:
-                self._offsets[orjson.loads(line)["rollout_id"]] = offset
-                offset += len(line)
-
     def _read(self, rollout_id: str) -> dict[str, Any]:
         offset = self._offsets.get(rollout_id)
         if offset is None:
             raise Failure("no_recording", f"{self.name} has no rollout {rollout_id}")
         with self.path.open("rb") as file:
             file.seek(offset)
-            row: dict[str, Any] = orjson.loads(file.readline())
-            return row
+            return parse(file.readline())
 
 
 def answers(row: dict[str, Any]) -> list[list[Item]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ludus.compare.comparison import compare
-from ludus.compare.scores import Scores, differences
+from ludus.compare.scores import Scores, warnings_about
 from ludus.errors import UserError
 from ludus.profile.profile import Profile
 
@@ -32,7 +32,7 @@ def compare_policies(a: Profile, b: Profile, pass_reward: float | None = None) -
         "mcnemar": comparison.mcnemar,
         "detectable": comparison.detectable,
         "sentence": comparison.sentence(),
-        "warnings": differences(*scores),
+        "warnings": warnings_about(*scores),
         "passed_more_often": sum(task["change"] > 0 for task in moved),
         "passed_less_often": sum(task["change"] < 0 for task in moved),
         "passed_as_often": sum(task["change"] == 0 for task in moved),

@@ -7,7 +7,6 @@ completed rollouts; failed and masked rollouts are counted and have none.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from ludus.profile.prices import Price, token_count
 from ludus.profile.sums import Sums
 from ludus.profile.tasks import TaskProfile, written_characters
 from ludus.rollout import Rollout
-from ludus.store.loading import each_run_once
-from ludus.store.run import RecordedScale, recorded_scales
+from ludus.store.stored_run import RecordedScale, each_run_once
 
 
 class Profile:
@@ -72,7 +70,7 @@ class Profile:
         return (rollout for run, _ in self._stored for rollout in run)
 
     def _add_run(self, run: Run) -> None:
-        named = _model_name(run)
+        named = run.stored.model
         seen: dict[tuple[str, str], TaskProfile] = {}
         for rollout, is_last in run.attempts():
             environment, task_id = rollout.job.environment, rollout.task_id
@@ -126,7 +124,7 @@ def _scales(runs: list[tuple[Run, str]], pass_reward: float | None) -> dict[str,
     scales: dict[str, RecordedScale] = {}
     first: dict[str, str] = {}
     for run, name in runs:
-        for scale in recorded_scales(run.files.run):
+        for scale in run.stored.scales:
             if pass_reward is not None:
                 scale = scale._replace(pass_reward=pass_reward)
             known = scales.setdefault(scale.name, scale)
@@ -135,12 +133,3 @@ def _scales(runs: list[tuple[Run, str]], pass_reward: float | None) -> dict[str,
                 differ = f"{known.pass_reward:g} in {where} and {scale.pass_reward:g} in {name}"
                 raise UserError(f"a pass of {scale.name} is a reward of {differ}", "Choose one with --pass")
     return scales
-
-
-def _model_name(run: Run) -> str:
-    """What run.json calls the model; empty if it does not say."""
-    try:
-        name = json.loads(run.files.run.read_bytes())["identity"]["model"]["name"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return name if isinstance(name, str) else ""

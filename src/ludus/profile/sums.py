@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from ludus.collection.metrics import Metrics, Scale
+from ludus.collection.metrics import Metrics
 from ludus.outcome import Verdict
 from ludus.profile.components import Components
 from ludus.profile.lengths import Lengths
@@ -14,6 +14,7 @@ from ludus.profile.prices import Costs, Price, cached_tokens, token_count
 from ludus.profile.tasks import TaskProfile, items_of
 from ludus.response import add_usage
 from ludus.rollout import Rollout
+from ludus.store.figures import Scale
 from ludus.store.statistics import ClusteredMean, Comoments
 
 #: How many tools are listed, those with the most calls first.

@@ -9,7 +9,7 @@ from ludus.errors import Failure
 from ludus.rescore.scoring import ScoredLine
 
 #: What can become of a row.
-KINDS = ("unchanged", "changed", "new", "failed", "fresh", "other")
+KINDS = ("unchanged", "changed", "new", "failed", "fresh", "other", "duplicate")
 
 #: How many changed, failed and drifted rows are listed.
 MAX_LISTED = 10
@@ -17,6 +17,7 @@ MAX_LISTED = 10
 
 class Changes:
     """Running totals. Every row counts once, as one of `KINDS`. `by_row` holds the index of each row's kind in there.
+    A `duplicate` is a later line of a rollout. It is written as it is, and is no row of any other figure.
 
     `changed` rows have another reward, or are masked only before or only now. `new` rows had no reward before. `fresh`
     rows were not scored: their receipt is still valid. `other` rows belong to another environment. The means and the
@@ -28,6 +29,7 @@ class Changes:
         self.by_row = bytearray()
         self.failures: Counter[str] = Counter()
         self.masked = 0
+        self.torn = 0  # 1 if the last line was torn, and left out
         self.changes: list[dict[str, Any]] = []
         self.failed: list[dict[str, Any]] = []
         self.drifted: list[str] = []
@@ -40,12 +42,14 @@ class Changes:
     @property
     def rows(self) -> int:
         """The number of rows counted so far."""
-        return self.counts.total()
+        return self.counts.total() - self.counts["duplicate"]
 
     def add(self, scored: ScoredLine) -> None:
         """Count one line."""
         before, reward, masked = scored.before, scored.reward, bool(scored.mask)
-        if reward is None:
+        if scored.duplicate:
+            kind = "duplicate"
+        elif reward is None:
             unscored = "other" if scored.other else "fresh"
             kind = unscored if scored.failure is None else self._failed(scored, scored.failure)
         elif before is None:
@@ -106,6 +110,8 @@ class Changes:
         return {
             "rows": self.rows,
             **{name: self.counts[name] for name in names},
+            "duplicates": self.counts["duplicate"],
+            "torn": self.torn,
             "masked": self.masked,
             "mean_before": self._sum_before / scored_twice if scored_twice else None,
             "mean_after": self._sum_after / scored_twice if scored_twice else None,

@@ -13,7 +13,7 @@ from typing import Any
 
 from ludus.rescore.ordered import score_lines
 from ludus.rescore.scoring import Scorers
-from ludus.store.lines import Block, Source
+from ludus.store.lines import Block, StoredLines
 
 _WORKERS = 16
 
@@ -52,7 +52,7 @@ def prepare(settings: bytes) -> None:
 def score_block(settings: bytes, path: Path, block: Block) -> tuple[bytes | None, Any]:
     """The lines to write for a block of a file, or None if none changed, and the changes."""
     helper = _helper(settings)
-    with Source(path, block) as source:
+    with StoredLines(path, block) as source:
         scored = helper.runner.run(score_lines(source, helper.scorers, _WORKERS))
     return None if scored.output == block.read(path) else scored.output, scored.changes
 

@@ -22,7 +22,9 @@ from ludus.rescore.scorer import Scorer
 from ludus.response import Response
 from ludus.runtime.boundary import attribute
 from ludus.runtime.threads import in_thread
-from ludus.store.stored import StoredRow, bad_row
+from ludus.store.lines import StoredLines
+from ludus.store.parsing import bad_row
+from ludus.store.stored import StoredRow
 
 #: The number of a line and its byte offset.
 LineOffset = tuple[int, int]
@@ -120,12 +122,10 @@ class StoredGroups:
 
     def _survey(self, path: Path) -> dict[Any, list[LineOffset]]:
         offsets: dict[Any, list[LineOffset]] = {}
-        offset = 0
-        with path.open("rb", buffering=1 << 18) as file:
-            for number, line in enumerate(file, start=1):
+        with StoredLines(path) as lines:
+            for number, line in lines.counted():
                 with contextlib.suppress(Failure, RecursionError):  # the line fails when it is scored
-                    offsets.setdefault(self._key(self._read_row(line, number)), []).append((number, offset))
-                offset += len(line)
+                    offsets.setdefault(self._key(self._read_row(line, number)), []).append((number, lines.offset))
         return offsets
 
     def _read(self, offsets: list[LineOffset]) -> list[tuple[StoredRow, Response]]:

@@ -15,7 +15,8 @@ from time import perf_counter
 from ludus.rescore.changes import Changes
 from ludus.rescore.scoring import ScoredLine, Scorers
 from ludus.runtime.boundary import Deadline
-from ludus.store.lines import Block, Source
+from ludus.runtime.ordered import InOrder
+from ludus.store.lines import Block, StoredLines
 
 #: How many bytes of results may wait for an earlier line.
 MAX_PENDING_BYTES = 8 << 20
@@ -34,22 +35,24 @@ class ScoredBlock:
         self.changes = changes
 
 
+#: What is passed on: the result of one line, or of a block that another process scored.
+Scored = ScoredLine | ScoredBlock
+
+
 class OrderedScoring:
     """Scores the lines of a source and passes the results to `sink` in the order of the lines."""
 
-    def __init__(self, source: Source, scorers: Scorers, sink: Callable[[ScoredLine | ScoredBlock], None]) -> None:
-        self._source, self._scorers, self._sink = source, scorers, sink
-        self._taken = self._next = 0  # how many lines and blocks were taken; the index of the next result for `sink`
-        self._pending: dict[int, ScoredLine | ScoredBlock] = {}
-        self._pending_bytes = 0
-        self._progressed = asyncio.Event()
+    def __init__(self, source: StoredLines, scorers: Scorers, sink: Callable[[Scored], None]) -> None:
+        self._source, self._scorers = source, scorers
+        self._results = InOrder(sink, lambda result: len(result.output), MAX_PENDING_BYTES)
+        self.add_result = self._results.add
         self._yielding: deque[asyncio.Future[None]] = deque()
         self._yield_at = 0.0
 
     @property
     def in_flight(self) -> int:
         """How many lines and blocks were taken and not yet passed to `sink`."""
-        return self._taken - self._next
+        return self._results.in_flight
 
     async def run(self, workers: int) -> None:
         """Score every line with at most `workers` concurrent workers."""
@@ -61,50 +64,27 @@ class OrderedScoring:
 
     async def take_block(self, size: int) -> tuple[int, Block] | None:
         """Take about `size` bytes of lines for another process. Returns their index and block; None at the end."""
-        if self._pending_bytes > MAX_PENDING_BYTES:
-            await self._wait_for_room()
+        await self._results.room()
         block = self._source.take_block(size)
-        if block is None:
-            return None
-        self._taken += 1
-        return self._taken - 1, block
-
-    def add_result(self, index: int, result: ScoredLine | ScoredBlock) -> None:
-        """Pass a result to `sink`, followed by the pending results after it; keep it if an earlier one is missing."""
-        if index != self._next:
-            self._pending[index] = result
-            self._pending_bytes += len(result.output)
-            return
-        self._sink(result)
-        self._next += 1
-        if self._pending:
-            self._pass_on_pending()
-
-    def _pass_on_pending(self) -> None:
-        while (result := self._pending.pop(self._next, None)) is not None:
-            self._pending_bytes -= len(result.output)
-            self._sink(result)
-            self._next += 1
-        self._progressed.set()
+        return (self._results.take(), block) if block is not None else None
 
     async def _work(self, group: asyncio.TaskGroup, more: int) -> None:
         """Score line after line. Each worker starts the next one, which first runs when this one waits."""
-        lines, score_line, add_result = self._source.lines, self._scorers.score_line, self.add_result
+        lines, score_line, results = iter(self._source), self._scorers.score_line, self._results
         await self._yield_to_loop()
         if more:
             group.create_task(self._work(group, more - 1))
         deadline = Deadline(whole=math.inf, shortest=60.0)  # one timer for the verdicts of all rows
         deadline.start()
         try:
-            while (taken := next(lines, None)) is not None:
-                number, line = taken
-                index = self._taken
-                self._taken += 1
-                add_result(index, await score_line(number, line, deadline))
+            for number, line, counts in lines:
+                index = results.take()
+                duplicate = ScoredLine(number, line, duplicate=True) if not counts else None
+                results.add(index, duplicate or await score_line(number, line, deadline))
                 if perf_counter() > self._yield_at:
                     await self._yield_to_loop()
-                if self._pending_bytes > MAX_PENDING_BYTES:
-                    await self._wait_for_room()
+                if results.is_full:
+                    await results.room()
         finally:
             deadline.leave(last=True)
 
@@ -124,18 +104,13 @@ class OrderedScoring:
         if self._yielding:
             asyncio.get_running_loop().call_soon(self._resume_one)
 
-    async def _wait_for_room(self) -> None:
-        while self._pending_bytes > MAX_PENDING_BYTES:
-            self._progressed.clear()
-            await self._progressed.wait()
 
-
-async def score_lines(source: Source, scorers: Scorers, workers: int) -> ScoredBlock:
+async def score_lines(source: StoredLines, scorers: Scorers, workers: int) -> ScoredBlock:
     """Score all lines of a source, usually a block, and collect the results in memory."""
     lines: list[bytes] = []
     changes = Changes()
 
-    def add(result: ScoredLine | ScoredBlock) -> None:
+    def add(result: Scored) -> None:
         assert isinstance(result, ScoredLine)
         lines.append(result.output)
         changes.add(result)

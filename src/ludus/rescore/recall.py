@@ -8,7 +8,6 @@ version and by changed row of the dataset. The runs are not changed. A corrected
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import tempfile
@@ -26,10 +25,11 @@ from ludus.rescore.rescoring import Rescoring
 from ludus.runtime.encoding import encode
 from ludus.runtime.running import run_to_end
 from ludus.store.drafts import draft, draft_path
-from ludus.store.lines import Source
-from ludus.store.loading import each_run_once, rollouts_file
-from ludus.store.run import Files
-from ludus.store.stored import StoredRow, parse
+from ludus.store.files import Files
+from ludus.store.lines import StoredLines
+from ludus.store.parsing import parse
+from ludus.store.stored import StoredRow
+from ludus.store.stored_run import StoredRun, each_run_once
 
 #: How many changed rollouts and rows of the dataset the summary lists. The file `changes.jsonl` has all rollouts.
 MAX_LISTED = 1000
@@ -45,34 +45,18 @@ class RecalledRun:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rollouts = rollouts_file(path)
-        in_folder = self.rollouts.name == Files("").rollouts.name
-        named = self.rollouts.resolve().parent if in_folder else self.rollouts
-        self.name = named.name.removesuffix(".jsonl") or "run"
+        self.stored = StoredRun.opened(path)
+        self.files = self.stored.files
+        self.name, self.rollouts = self.files.name, self.files.rollouts
         self.tally = Tally()
         self.other = 0  # rollouts of other environments
         self.corrected: Path | None = None
-
-    @property
-    def files(self) -> Files:
-        """The run's own files."""
-        in_folder = Files(self.rollouts.parent)
-        return in_folder if in_folder.rollouts == self.rollouts else Files(self.rollouts)
-
-    @property
-    def dataset(self) -> str | None:
-        """The name of the dataset that run.json records."""
-        try:
-            name = json.loads(self.files.run.read_bytes())["identity"]["dataset"]["name"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return name if isinstance(name, str) else None
 
     def summary(self) -> dict[str, Any]:
         """The counts of the run as a JSON object."""
         corrected = str(self.corrected) if self.corrected is not None else None
         counts = {**self.tally.summary(), "other_environments": self.other}
-        return {"run": str(self.path), "dataset": self.dataset, **counts, "corrected": corrected}
+        return {"run": str(self.path), "dataset": self.stored.dataset or None, **counts, "corrected": corrected}
 
 
 class Recall:
@@ -165,10 +149,12 @@ class Recall:
 
     def _compared(self, run: RecalledRun, rescoring: Rescoring, scored: Path) -> Iterator[Row]:
         """Count the rollouts of a run, and yield each one that changed or could not be judged."""
-        with Source(run.rollouts) as old, Source(scored) as new:
+        with StoredLines(run.rollouts) as old, StoredLines(scored) as new:
             kinds = rescoring.changes.by_row
-            for kind, (number, before), (_, after) in zip(kinds, old.lines, new.lines, strict=False):
+            for kind, (number, before, counts), (_, after, _) in zip(kinds, old, new, strict=False):
                 name = KINDS[kind]
+                if not counts:
+                    continue
                 if name == "other":
                     run.other += 1
                     if not self.total.findings and len(self._others) < _MOST_NAMES:

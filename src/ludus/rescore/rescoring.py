@@ -29,9 +29,8 @@ from ludus.runtime.running import run_to_end
 from ludus.runtime.threads import in_thread
 from ludus.store.drafts import draft_path
 from ludus.store.journal import Journal, open_locked
-from ludus.store.lines import Source
-from ludus.store.loading import rollouts_file
-from ludus.store.run import environments_of_run
+from ludus.store.lines import StoredLines
+from ludus.store.stored_run import StoredRun
 
 #: The output is flushed after this many bytes, or this many seconds.
 FLUSH_BYTES = 256 << 10
@@ -63,7 +62,8 @@ class Rescoring:
         rows: str | Path | None = None,
         concurrency: int = 64,
     ) -> None:
-        self.path = rollouts_file(Path(source))
+        run = StoredRun.opened(source)
+        self.path = run.files.rollouts
         self.output = Path(output) if output is not None else None
         if rows is not None and self.output is not None and self.output.resolve() == Path(rows).resolve():
             raise UserError(f"{rows} is the dataset and would be overwritten", "Choose another --output")
@@ -72,12 +72,12 @@ class Rescoring:
         if force and isinstance(environment, (list, tuple)):
             raise UserError(f"--force needs a single --env, and {len(environment)} are given", "Leave out --force")
         self.changes = Changes()
-        self.source: Source | None = None
+        self.source: StoredLines | None = None
         self.started = self.last_change = time.perf_counter()
         self._environment, self._settings = environment, settings or {}
         self._options: dict[str, Any] = {"sign": output is not None, "stale": stale, "force": force, "only": only}
         self._options["rows"] = Path(rows) if rows is not None else None
-        self._options["recorded_in"] = environments_of_run(self.path)
+        self._options["recorded_in"] = run.environments
         self._options["given_file"] = str(source)
         self._concurrency = concurrency
         self._helpers = 0
@@ -89,12 +89,13 @@ class Rescoring:
         async with contextlib.AsyncExitStack() as stack:
             if self.output is not None:  # before reading, because it locks the output, which may be the input
                 self.writer = stack.enter_context(OutputFile(self.output))
-            self.source = stack.enter_context(Source(self.path))
+            self.source = stack.enter_context(StoredLines(self.path))
             scorers = Scorers(stack, self._settings, **self._options, file=self.path)
             if self._environment is not None:
                 await scorers.set_environment(self._environment)
             with fewer_garbage_collections():
                 await self._score(OrderedScoring(self.source, scorers, self._record), scorers)
+            self.changes.torn = int(self.source.torn > 0)
             if not self.changes.rows:
                 raise UserError(f"{self.path} holds no rows", "Name a run, or a file of rollouts")
             if self.writer is not None:
@@ -168,7 +169,7 @@ class Rescoring:
                 scored = ScoredBlock(block.read(self.path) if lines is None else lines, changes)
             except Exception:  # the helper process failed: score its block here, and give it no more
                 works = False
-                with Source(self.path, block) as source:
+                with StoredLines(self.path, block) as source:
                     scored = await score_lines(source, scorers, self._concurrency)
             scoring.add_result(index, scored)
 

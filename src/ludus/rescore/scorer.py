@@ -11,8 +11,9 @@ from ludus.outcome import Verdict
 from ludus.record import Row
 from ludus.response import Response
 from ludus.runtime.boundary import Deadline
+from ludus.store.parsing import bad_row
 from ludus.store.receipts import sign_output
-from ludus.store.stored import StoredRow, bad_row
+from ludus.store.stored import StoredRow
 from ludus.task import Task, private
 
 #: How many tasks are kept for their next repeats. The repeats of a task stand near each other in a file.

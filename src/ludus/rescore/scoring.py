@@ -24,7 +24,8 @@ from ludus.rescore.groups import NeedsWholeFile, StoredGroups, row_failure
 from ludus.rescore.scorer import Scorer
 from ludus.rescore.task_rows import TaskRows
 from ludus.runtime.boundary import Deadline
-from ludus.store.stored import StoredRow, bad_row, parse, unreadable_line
+from ludus.store.parsing import bad_row, parse
+from ludus.store.stored import StoredRow, unreadable_line
 
 
 class ScoredLine:
@@ -36,6 +37,7 @@ class ScoredLine:
     __slots__ = (
         "before",
         "drift",
+        "duplicate",
         "failure",
         "mask",
         "name",
@@ -47,9 +49,10 @@ class ScoredLine:
         "was_masked",
     )
 
-    def __init__(self, number: int, line: bytes) -> None:
+    def __init__(self, number: int, line: bytes, *, duplicate: bool = False) -> None:
         self.number = number
         self.output = line
+        self.duplicate = duplicate  # whether the line does not count
         self.name = ""
         self.before: float | None = None
         self.reward: float | None = None

@@ -20,7 +20,8 @@ from ludus.outcome import NAMES
 from ludus.record import Row, task_row
 from ludus.runtime.encoding import encode
 from ludus.store.lines import Source
-from ludus.store.stored import StoredRow, bad_row
+from ludus.store.parsing import bad_row
+from ludus.store.stored import StoredRow
 from ludus.task import digest
 
 #: Fields of an item that say nothing about the prompt: other tools add or drop them.
@@ -50,8 +51,8 @@ class TaskRows:
         self._rows: dict[bytes, _IndexedRow] = {}
         self._last: tuple[int, Row] = (-1, {})
         with Source(path) as source:
-            for number, offset, line in source.lines_with_offsets():
-                self._add(number, offset, line)
+            for number, line in source.lines:
+                self._add(number, source.offset, line)
         if not self._rows:
             raise UserError(f"{path} holds no rows", "Name the rows of the run with --rows FILE")
         self._file = path.open("rb", buffering=0)

@@ -17,6 +17,7 @@ import orjson
 
 from ludus.errors import UserError, cannot_read
 from ludus.runtime.encoding import json_error
+from ludus.store.parsing import is_torn
 
 
 class FullDisk(UserError):
@@ -128,7 +129,7 @@ class Journal:
         return kind(f"cannot write {self.path}: {error.strerror}", self._hint)
 
     def _repair(self) -> int:
-        """Cut off a torn last line. Returns the new size of the file."""
+        """Cut off a torn last line; add a newline that only is missing. Returns the new size of the file."""
         size = end = os.fstat(self._file).st_size
         while end > 0:
             start = max(0, end - 65536)
@@ -137,6 +138,8 @@ class Journal:
                 end = start + newline + 1
                 break
             end = start
+        if end < size and not is_torn(os.pread(self._file, size - end, end)):
+            return size + os.pwrite(self._file, b"\n", size)
         if end < size:
             os.ftruncate(self._file, end)
         return end

@@ -1,22 +1,37 @@
-"""Reading a JSONL file by line, with line numbers, or by blocks of lines that another process can read."""
+"""Reading a file of JSON lines, with line numbers, or by blocks of lines that another process can read.
+
+`Source` reads any such file. `StoredLines` reads a journal of a run: it knows which line counts (see `counting`), and
+leaves a torn last line out.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import IO, NamedTuple, Self
 
-from ludus.errors import UserError, cannot_read
+from ludus.errors import cannot_read
 from ludus.runtime.formats import refuse_all_but_json_lines
+from ludus.store.counting import SeenRollouts
+from ludus.store.parsing import is_torn
+
+_BUFFER = 1 << 18
 
 
 class Block(NamedTuple):
-    """Whole lines of a file: byte offset, length in bytes, and the line number of the first."""
+    """Whole lines of a file: byte offset, length in bytes, and the line number of the first.
+
+    `duplicates` are the numbers of lines that do not count. A process that has no access to the file as it was gets
+    the `lines` with it.
+    """
 
     offset: int
     length: int
     number: int
+    duplicates: tuple[int, ...] = ()
+    lines: bytes | memoryview | None = None
 
     def read(self, path: Path) -> bytes:
         """The bytes of the block."""
@@ -30,19 +45,26 @@ class Source:
 
     def __init__(self, path: Path, block: Block | None = None) -> None:
         self.path = path
+        self._file: IO[bytes]
+        self._position, self._end, self._number = 0, 0, 1
         try:
-            self._file = path.open("rb", buffering=1 << 18)
-            size = os.fstat(self._file.fileno()).st_size
-            self._position, self._end, self._number = block if block is not None else Block(0, size, 1)
-            if block is not None:
-                self._end += self._position
-                self._file.seek(self._position)
+            if block is not None and block.lines is not None:
+                self._file = io.BytesIO(block.lines)
+                self._end, self._number = len(block.lines), block.number
             else:
-                refuse_all_but_json_lines(path, self._file)
+                self._file = path.open("rb", buffering=_BUFFER)
+                self._end = os.fstat(self._file.fileno()).st_size
+                if block is None:
+                    refuse_all_but_json_lines(path, self._file)
+                else:
+                    self._position, self._number = block.offset, block.number
+                    self._end = block.offset + block.length
+                    self._file.seek(self._position)
         except OSError as error:
-            raise self._read_error(error) from error
+            raise cannot_read(path, error) from error
+        self.size = self._end
         self._bounded = block is not None
-        self._start = 0  # of the last line
+        self._start = self._position  # of the last line
         self.lines = self._lines()
 
     def __enter__(self) -> Self:
@@ -61,36 +83,117 @@ class Source:
         """The share that has been read, from 0 to 1."""
         return min(self._position / self._end, 1.0) if self._end else 0.0
 
-    def lines_with_offsets(self) -> Iterator[tuple[int, int, bytes]]:
-        """The lines that are not blank, each with its line number and its byte offset in the file."""
-        for number, line in self.lines:
-            yield number, self._start, line
+    @property
+    def offset(self) -> int:
+        """The byte offset of the last line in the file."""
+        return self._start
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The byte offset and the number of the next line."""
+        return self._position, self._number
 
     def take_block(self, size: int) -> Block | None:
         """Skip whole lines of about `size` bytes and return their block; None at the end."""
-        try:
-            data = self._file.read(size) + self._file.readline()
-        except OSError as error:
-            raise self._read_error(error) from error
+        data = self._take(size)
+        if not data:
+            return None
         block = Block(self._position, len(data), self._number)
         self._position += len(data)
         self._number += data.count(b"\n")
-        return block if data else None
+        return block
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """So many bytes from an offset on, of the file as it was opened. Threads may call it at the same time."""
+        try:
+            return os.pread(self._file.fileno(), length, offset)
+        except OSError as error:
+            raise cannot_read(self.path, error) from error
+
+    def _take(self, size: int) -> bytes:
+        try:
+            return self._file.read(size) + self._file.readline()
+        except OSError as error:
+            raise cannot_read(self.path, error) from error
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines that are not blank, each with its line number. Every line ends with a newline."""
+        for number, line in self._raw_lines():
+            if not line.isspace():
+                yield number, line if line.endswith(b"\n") else line + b"\n"
+
+    def _raw_lines(self) -> Iterator[tuple[int, bytes]]:
         try:
             for line in self._file:
                 number = self._number
                 self._number += 1
                 self._start = self._position
                 self._position += len(line)
-                if not line.isspace():
-                    yield number, line if line.endswith(b"\n") else line + b"\n"
+                yield number, line
                 if self._bounded and self._position >= self._end:
                     return
         except OSError as error:
-            raise self._read_error(error) from error
+            raise cannot_read(self.path, error) from error
 
-    def _read_error(self, error: OSError) -> UserError:
-        return cannot_read(self.path, error)
+
+class StoredLines(Source):
+    """The lines of a journal. Iterating, and `take_block`, pass over blank lines and a torn last line.
+
+        with StoredLines(run.files.rollouts) as lines:
+            for number, line, counts in lines:
+
+    Without `counting`, every line counts: the caller knows better. `duplicates` counts the lines that do not count,
+    `torn` is the number of a torn line, or 0. `seen` are the rollouts so far.
+    """
+
+    def __init__(self, path: Path, block: Block | None = None, *, counting: bool = True) -> None:
+        super().__init__(path, block)
+        self._known = frozenset(block.duplicates) if block is not None else None if counting else frozenset[int]()
+        self.seen = SeenRollouts()
+        self.duplicates = self.torn = 0
+        self._numbered = self._journal_lines()
+
+    def __iter__(self) -> Iterator[tuple[int, bytes, bool]]:
+        """Each line with its number, and whether it counts. Every line ends with a newline."""
+        return self._numbered
+
+    def counted(self) -> Iterator[tuple[int, bytes]]:
+        """The lines that count, each with its number."""
+        return ((number, line) for number, line, counts in self._numbered if counts)
+
+    def take_block(self, size: int, *, with_lines: bool = False) -> Block | None:
+        """Skip whole lines of about `size` bytes and return their block; None at the end."""
+        data = self._take(size)
+        if data and not data.endswith(b"\n"):
+            end = data.rfind(b"\n") + 1
+            if not data[end:].isspace() and is_torn(data[end:]):
+                data, self.torn = data[:end], self._number + data.count(b"\n")
+        if not data:
+            return None
+        is_first, duplicates, begin, number = self.seen.is_first, list[int](), 0, self._number
+        while begin < len(data):
+            end = data.find(b"\n", begin) + 1 or len(data)
+            if not is_first(data, begin, end):
+                duplicates.append(number)
+            begin, number = end, number + 1
+        block = Block(self._position, len(data), self._number, tuple(duplicates), data if with_lines else None)
+        self._position += len(data)
+        self._number = number
+        return block
+
+    def _journal_lines(self) -> Iterator[tuple[int, bytes, bool]]:
+        known, is_first = self._known, self.seen.is_first
+        for number, line in self._raw_lines():
+            if line.isspace():
+                continue
+            if not line.endswith(b"\n"):
+                if is_torn(line):
+                    self.torn, self._position, self._number = number, self._start, number
+                    return
+                line += b"\n"
+            if known is not None:
+                counts = number not in known
+            else:
+                counts = is_first(line)
+            self.duplicates += not counts
+            yield number, line, counts

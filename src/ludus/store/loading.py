@@ -1,132 +1,75 @@
-"""Reading a file of rollouts line by line: a collection's, or one that NeMo Gym or another program wrote.
+"""The rollout in a line: one that a collection recorded, or one that NeMo Gym or another program wrote.
 
-Users can edit a file, so a line that is not a rollout is an error with its file and line number. A last line without a
-newline is left out if it is incomplete: a collection may still be writing it.
+Users can edit a file, so a line that is not a rollout is an error with its file and line number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ludus.dialects.conversion import TOKEN_IDS
-from ludus.errors import Failure, UserError, cannot_read
+from ludus.errors import Failure, UserError
 from ludus.outcome import Verdict
 from ludus.record import Row, is_record
 from ludus.response import Item, is_message
 from ludus.rollout import Job, Rollout, rollout_id
-from ludus.runtime.formats import refuse_all_but_json_lines
-from ludus.store.resume import rollout_of
-from ludus.store.run import Files
-from ludus.store.stored import StoredRow, parse
+from ludus.store.parsing import NOT_JSON, parse
+from ludus.store.stored import StoredRow
 from ludus.task import Task, digest
 from ludus.tokens import TokenLog, tokens_from_response
 
 #: The fields in which NeMo Gym numbers the tasks of a file, and the rollouts of a task.
 _TASK_INDEX, _ROLLOUT_INDEX = "_ng_task_index", "_ng_rollout_index"
 
-_REPAIR = "Repair the line or remove it"
+
+#: Seconds that no step of a rollout takes.
+LONGEST = 1e12
 
 
-def rollouts_file(given: Path) -> Path:
-    """The rollouts of a collection's folder, or the file itself."""
+def read_rollout(line: bytes, path: Path, number: int, hint: str) -> Rollout:
+    """The rollout in a line. Raises a UserError that names the file and the line."""
+    where = f"{path}:{number}"
     try:
-        given.stat()
-    except OSError as error:
-        raise UserError(f"cannot read {given}: {error.strerror}", "Name a collection's folder or a file") from error
-    if not given.is_dir():
-        return given
-    found = Files(given).rollouts
-    if not found.exists():
-        raise UserError(f"{given} holds no rollouts.jsonl", "Collect some with: ludus collect ENV --output DIR")
-    return found
+        row = parse(line)
+    except Failure as failure:
+        cause = failure.cause if failure.cause.startswith(NOT_JSON) else f"not a rollout: {failure.cause}"
+        raise UserError(f"{where}: {cause}", hint) from failure
+    try:
+        rollout = rollout_of(row) if is_record(row) else _foreign_rollout(row, number)
+        _check_request(rollout.task.responses_create_params)
+        _take_tokens(rollout)
+    except (AttributeError, KeyError, TypeError, ValueError, Failure) as error:
+        why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else getattr(error, "cause", str(error))
+        raise UserError(f"{where}: not a rollout: {why}", hint) from error
+    return rollout
 
 
-def each_run_once(given: Iterable[str | Path], command: str) -> list[Path]:
-    """The paths of runs. A run that is named twice would count twice. `command` names the user's command."""
-    seen: dict[Path, Path] = {}
-    for path in map(Path, given):
-        file = rollouts_file(path).resolve()
-        if file in seen:
-            raise UserError(f"{path} is the same run as {seen[file]}", "Name each run once")
-        seen[file] = path
-    if not seen:
-        raise UserError("no run is given", f"Name a collection's folder: {command} runs/first")
-    return list(seen.values())
-
-
-class RolloutsFile:
-    """The rollouts of a file. Iterating holds one rollout in memory at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __iter__(self) -> Iterator[Rollout]:
-        """The rollouts, in the order of the file."""
-        return (rollout for _, rollout in self.with_positions())
-
-    def with_positions(self) -> Iterator[tuple[tuple[int, int], Rollout]]:
-        """The rollouts, each with the byte offset and the number of its line."""
-        offset = 0
-        with self._open() as file:
-            for number, line in enumerate(file, start=1):
-                position = offset, number
-                offset += len(line)
-                if line.isspace():
-                    continue
-                try:
-                    rollout = self.read_line(line, number)
-                except UserError:
-                    if self.is_torn(line):
-                        return
-                    raise
-                yield position, rollout
-
-    @staticmethod
-    def is_torn(line: bytes) -> bool:
-        """Whether a line ends in the middle: it has no newline and is no JSON."""
-        if line.endswith(b"\n"):
-            return False
-        try:
-            parse(line)
-        except Failure as failure:
-            return failure.cause.startswith("not JSON:")
-        return False
-
-    def at(self, positions: list[tuple[int, int]]) -> list[Rollout]:
-        """The rollouts at positions that `with_positions` gave."""
-        with self._open() as file:
-            found = []
-            for offset, number in positions:
-                file.seek(offset)
-                found.append(self.read_line(file.readline(), number))
-        return found
-
-    def _open(self) -> Any:
-        try:
-            file = self.path.open("rb", buffering=1 << 18)
-            refuse_all_but_json_lines(self.path, file)
-            return file
-        except OSError as error:
-            raise cannot_read(self.path, error) from error
-
-    def read_line(self, line: bytes, number: int) -> Rollout:
-        """The rollout in a line. Raises a UserError that names the file and the line."""
-        where = f"{self.path}:{number}"
-        try:
-            row = parse(line)
-        except Failure as failure:
-            cause = failure.cause if failure.cause.startswith("not JSON:") else f"not a rollout: {failure.cause}"
-            raise UserError(f"{where}: {cause}", _REPAIR) from failure
-        try:
-            rollout = rollout_of(row) if is_record(row) else _foreign_rollout(row, number)
-            _check_request(rollout.task.responses_create_params)
-            _take_tokens(rollout)
-        except (AttributeError, KeyError, TypeError, ValueError, Failure) as error:
-            why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else getattr(error, "cause", str(error))
-            raise UserError(f"{where}: not a rollout: {why}", _REPAIR) from error
-        return rollout
+def rollout_of(row: Any) -> Rollout:
+    """The rollout in a record. Raises one of several plain errors if a field is missing or has the wrong type."""
+    if not isinstance(row, dict) or not is_record(row):
+        raise TypeError("rollout_id, task_id or outcome is missing")
+    rollout = Rollout.from_row(row)
+    job = rollout.job
+    expected_types: dict[str, tuple[Any, type]] = {
+        "repeat": (job.repeat, int),
+        "attempt": (job.attempt, int),
+        "usage": (rollout.usage, dict),
+        "timings": (rollout.timings, dict),
+        "model_calls": (rollout.calls, list),
+    }
+    for name, (value, kind) in expected_types.items():
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is {value!r:.40}, which is not of type {kind.__name__}")
+    for call in rollout.calls:
+        if not isinstance(call, dict):
+            raise TypeError(f"model_calls holds {call!r:.40}, which is not of type dict")
+    if not isinstance(job.environment, str):
+        raise TypeError(f"agent_ref.name is {job.environment!r:.40}, which is not of type str")
+    for stage, seconds in rollout.timings.items():
+        if not isinstance(seconds, (int, float)) or not abs(seconds) < LONGEST:  # NaN is not less
+            raise TypeError(f"timings.{stage:.40} is {seconds!r:.40}, which is not a number of seconds")
+    return rollout
 
 
 def _foreign_rollout(row: Row, number: int) -> Rollout:

@@ -2,32 +2,27 @@
 
 Making a `Rollout` costs more than parsing its line. A line that Ludus wrote is checked here and handed out as it was
 parsed; any other line (NeMo Gym's, one with the tokens in its items, a failed rollout, a broken one) goes through
-`RolloutsFile`, which converts it or says what is wrong. The file is opened once, so it stays the same file if `ludus
+`read_rollout`, which converts it or says what is wrong. The file is opened once, so it stays the same file if `ludus
 verify` replaces it meanwhile.
 """
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Iterator
-from functools import cached_property
 from math import isfinite
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 
 from ludus.dialects.conversion import TOKEN_IDS
-from ludus.errors import UserError, cannot_read
+from ludus.errors import UserError
 from ludus.record import Row
 from ludus.runtime.encoding import json_error
-from ludus.runtime.formats import refuse_all_but_json_lines
+from ludus.store.lines import Block, StoredLines
 from ludus.store.strict import refuse_duplicate_keys
 
-if TYPE_CHECKING:
-    from ludus.store.loading import RolloutsFile
-
+_REPAIR = "Repair the line or remove it"
 _REWARD = b'"reward":'
 _ENDED = ("completed", "masked")
 _PROMPT_IDS, _IDS, _LOGPROBS = TOKEN_IDS  # three lookups are several times as fast as a comparison of sets
@@ -42,82 +37,58 @@ class Place(NamedTuple):
     plain: bool
 
 
-class LineBlock(NamedTuple):
-    """Whole lines, and the number of the first in its file."""
-
-    lines: bytes | memoryview
-    number: int
-
-
 class Records:
-    """The records of a file, in order or by place. One record is in memory at a time.
+    """The records of a file that count, in order or by place. One record is in memory at a time.
 
-    While they are iterated, `place` says where the last one lies; `offset` and `number` are of it too. With a `block`,
-    these are the records of a few lines of the file, as `blocks` gives them.
+    While they are iterated, which is possible once, `place` says where the last one lies. With a `block`, these are the
+    records of a few lines of the file, as `blocks` gives them.
     """
 
-    def __init__(self, path: Path, block: LineBlock | None = None) -> None:
+    def __init__(self, path: Path, block: Block | None = None) -> None:
         self.path = path
-        self.offset = self.number = self.torn = 0
-        self._length, self._plain, self._first = 0, False, 1
-        self._file: IO[bytes]
-        if block is not None:
-            self._first, self.size, self._file = block.number, len(block.lines), io.BytesIO(block.lines)
-            return
-        try:
-            self._file = path.open("rb", buffering=1 << 18)
-            refuse_all_but_json_lines(path, self._file)
-            self.size = os.fstat(self._file.fileno()).st_size
-        except OSError as error:
-            raise cannot_read(path, error) from error
+        self.lines = StoredLines(path, block)
+        self.number = self._length = 0
+        self._plain = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._file.close()
+        self.lines.__exit__(*exc)
 
     def __iter__(self) -> Iterator[Row]:
-        """All records. A last line that is still being written is left out, and `torn` is 1 then."""
-        self.offset = self._length = self.torn = 0
-        self._file.seek(0)
-        for number, line in enumerate(self._file, start=self._first):
-            self.number = number
-            self.offset += self._length
-            self._length = len(line)
+        """All records. Duplicates and a last line that is still being written are left out."""
+        for number, line, counts in self.lines:
+            if not counts:
+                continue
+            self.number, self._length = number, len(line)
             row = _plain_row(line)
             self._plain = row is not None
-            if row is not None:
-                if line.count(_REWARD) > 1:  # seldom, and no place where a reward may be doubtful
-                    refuse_duplicate_keys(f"{self.path}:{number}", line.strip(), row)
-                yield row
-            elif not line.isspace():
+            if row is None:
                 self._refuse_half_characters(line, number)
-                try:
-                    row = self._converted(line, number)
-                except UserError:
-                    if self._reader.is_torn(line):
-                        self.torn = 1
-                        return
-                    raise
-                yield row
+                row = self._converted(line, number)
+            elif line.count(_REWARD) > 1:  # seldom, and no place where a reward may be doubtful
+                refuse_duplicate_keys(f"{self.path}:{number}", line.strip(), row)
+            yield row
+
+    @property
+    def size(self) -> int:
+        """The bytes of all lines."""
+        return self.lines.size
 
     @property
     def place(self) -> Place:
         """Where the record lies that iterating gave last."""
-        return Place(self.offset, self._length, self.number, self._plain)
+        return Place(self.lines.offset, self._length, self.number, self._plain)
 
-    def blocks(self, size: int) -> Iterator[LineBlock]:
+    def blocks(self, size: int) -> Iterator[Block]:
         """The lines of the file in blocks of about `size` bytes."""
-        number = 1
-        self._file.seek(0)
-        while lines := self._file.read(size) + self._file.readline():
-            yield LineBlock(lines, number)
-            number += lines.count(b"\n")
+        while (block := self.lines.take_block(size, with_lines=True)) is not None:
+            yield block
 
     def at(self, place: Place) -> Row:
         """The record at a place that iterating gave."""
-        line = os.pread(self._file.fileno(), place.length, place.offset)
+        line = self.lines.read_at(place.offset, place.length)
         if not place.plain:
             return self._converted(line, place.number)
         try:
@@ -128,13 +99,9 @@ class Records:
 
     def _converted(self, line: bytes, number: int) -> Row:
         """The record in a line that another program wrote."""
-        return self._reader.read_line(line, number).to_row()
+        from ludus.store.loading import read_rollout  # most files need none, and it takes long to import
 
-    @cached_property
-    def _reader(self) -> RolloutsFile:
-        from ludus.store.loading import RolloutsFile  # most files need none, and it takes long to import
-
-        return RolloutsFile(self.path)
+        return read_rollout(line, self.path, number, _REPAIR).to_row()
 
     def _refuse_half_characters(self, line: bytes, number: int) -> None:
         """Refuse a text with half of a surrogate pair: no file in UTF-8 can hold it, and a `?` is not what was said."""
@@ -143,7 +110,7 @@ class Records:
         except orjson.JSONDecodeError as error:
             if "surrogate" in error.msg:
                 why = f"{self.path}:{number}: {json_error(error)}"
-                raise UserError(why, "Repair the line or remove it") from error
+                raise UserError(why, _REPAIR) from error
 
 
 def _plain_row(line: bytes) -> Row | None:

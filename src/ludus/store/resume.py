@@ -6,52 +6,38 @@ Users can edit a journal, so a line that is not a rollout is an error with its f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+
+import orjson
 
 from ludus.errors import Failure, UserError
-from ludus.record import is_record
 from ludus.rollout import Rollout
-from ludus.store.journal import Journal
+from ludus.runtime.encoding import json_error
+from ludus.store.counting import SeenRollouts
+from ludus.store.lines import StoredLines
+from ludus.store.loading import rollout_of
+from ludus.store.stored_run import failed_attempts
 
-#: Seconds that no step of a rollout takes.
-LONGEST = 1e12
-
-
-def read_rollouts(journal: Journal) -> Iterator[tuple[int, Rollout]]:
-    """All rollouts of a journal, each with its byte offset."""
-    for number, (offset, row) in enumerate(journal.rows_with_offsets(), start=1):
-        try:
-            rollout = rollout_of(row)
-        except (AttributeError, KeyError, TypeError, ValueError, Failure) as error:
-            why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise UserError(
-                f"{journal.path}:{number}: not a rollout: {why}", "Remove the line, then use --resume"
-            ) from error
-        yield offset, rollout
+_HINT = "Remove the line, then use --resume"
 
 
-def rollout_of(row: Any) -> Rollout:
-    """The rollout in a record. Raises one of several plain errors if a field is missing or has the wrong type."""
-    if not isinstance(row, dict) or not is_record(row):
-        raise TypeError("rollout_id, task_id or outcome is missing")
-    rollout = Rollout.from_row(row)
-    job = rollout.job
-    expected_types: dict[str, tuple[Any, type]] = {
-        "repeat": (job.repeat, int),
-        "attempt": (job.attempt, int),
-        "usage": (rollout.usage, dict),
-        "timings": (rollout.timings, dict),
-        "model_calls": (rollout.calls, list),
-    }
-    for name, (value, kind) in expected_types.items():
-        if not isinstance(value, kind):
-            raise TypeError(f"{name} is {value!r:.40}, which is not of type {kind.__name__}")
-    for call in rollout.calls:
-        if not isinstance(call, dict):
-            raise TypeError(f"model_calls holds {call!r:.40}, which is not of type dict")
-    if not isinstance(job.environment, str):
-        raise TypeError(f"agent_ref.name is {job.environment!r:.40}, which is not of type str")
-    for stage, seconds in rollout.timings.items():
-        if not isinstance(seconds, (int, float)) or not abs(seconds) < LONGEST:  # NaN is not less
-            raise TypeError(f"timings.{stage:.40} is {seconds!r:.40}, which is not a number of seconds")
-    return rollout
+def read_rollouts(lines: StoredLines) -> Iterator[tuple[int, Rollout]]:
+    """The rollouts of a journal, each with its byte offset."""
+    for number, line in lines.counted():
+        yield lines.offset, _read(lines.path, number, line)
+
+
+def read_attempts(failures: Path, ended: SeenRollouts) -> Iterator[tuple[Rollout, bool]]:
+    """The failed attempts of a journal, each with whether its rollout ended with it. `ended` are all other rollouts."""
+    for failed in failed_attempts(failures, ended, _HINT):
+        yield _read(failures, failed.number, failed.line), failed.is_last
+
+
+def _read(path: Path, number: int, line: bytes) -> Rollout:
+    try:
+        return rollout_of(orjson.loads(line))
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{path}:{number}: {json_error(error)}", _HINT) from error
+    except (AttributeError, KeyError, TypeError, ValueError, Failure) as error:
+        why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise UserError(f"{path}:{number}: not a rollout: {why}", _HINT) from error

@@ -1,4 +1,4 @@
-"""StoredRow rows: reading a row's task and response, and writing the row with a new verdict.
+"""Stored rows: reading a row's task and response, and writing the row with a new verdict.
 
 A row is a recorded rollout, or any object with a task's fields and a `response`. Users can edit the file, so every
 error in a row is a `Failure` of kind `bad_row` and no other exception.
@@ -12,42 +12,17 @@ from typing import Any
 
 import orjson
 
-from ludus.errors import Failure, Stage
+from ludus.errors import Failure
 from ludus.outcome import Outcome, Verdict
 from ludus.record import ORIGIN, Row, is_record, origin_of, record_row, task_row
 from ludus.response import Response, message
 from ludus.rollout import Job
-from ludus.runtime.encoding import encode, json_error, may_have_long_integer
+from ludus.runtime.encoding import encode, may_have_long_integer
+from ludus.store.parsing import bad_row, parse_lenient
 from ludus.task import Task, derive_seed, digest
 
 #: Fields of the record that a new verdict does not change.
 _UNCHANGED = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
-
-
-def parse(line: bytes) -> Row:
-    """The JSON object of a line."""
-    try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        row = _parse_lenient(line)
-        if row is None:
-            raise bad_row(json_error(error)) from None
-    if not isinstance(row, dict):
-        raise bad_row("not a JSON object")
-    return row
-
-
-def _parse_lenient(line: bytes) -> Any:
-    """Parse with Python's json, which accepts what orjson refuses: NaN, lone surrogates, a byte order mark."""
-    try:
-        return json.loads(line.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        return None
-
-
-def bad_row(cause: str, stage: Stage = "open") -> Failure:
-    """The failure of a row that cannot be scored."""
-    return Failure("bad_row", cause, stage=stage)
 
 
 class StoredRow:
@@ -146,7 +121,7 @@ class StoredRow:
 
     def with_exact_integers(self, line: bytes) -> StoredRow:
         """This row, parsed again if `line` has long integers: orjson rounds integers of more than 64 bits."""
-        row = _parse_lenient(line) if may_have_long_integer(line) else None
+        row = parse_lenient(line) if may_have_long_integer(line) else None
         if not isinstance(row, dict):
             return self
         exact = StoredRow(row, self.number)
@@ -234,4 +209,4 @@ def _with_receipt(line: bytes, before: Any, receipt: str) -> bytes:
     if not may_have_long_integer(line):
         with contextlib.suppress(orjson.JSONDecodeError):
             return encode({**orjson.loads(line), "receipt": receipt}) + b"\n"
-    return json.dumps({**_parse_lenient(line), "receipt": receipt}, separators=(",", ":")).encode() + b"\n"
+    return json.dumps({**parse_lenient(line), "receipt": receipt}, separators=(",", ":")).encode() + b"\n"

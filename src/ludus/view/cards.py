@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ludus.runtime.imports import BUILT_IN
-from ludus.view.places import ViewedRun, read_json_object
+from ludus.store.files import read_json_object
+from ludus.view.places import ViewedRun
 
 #: The most environments of a run whose cards are shown.
 MAX_CARDS = 20
@@ -18,7 +19,7 @@ MAX_CARDS = 20
 
 def cards_of(run: ViewedRun, environments: list[str]) -> list[dict[str, Any]]:
     """For each environment its `card`, where it lies (`from`), and the `command` that makes one."""
-    beside = run.beside("card.json")
+    beside = run.files.beside("card.json")
     card = read_json_object(beside)
     names = [name for name in environments if name][:MAX_CARDS] or ["ENV"]
     owner = card.get("environment") if card.get("environment") in names else names[0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ludus.compare.comparison import compare
-from ludus.compare.scores import LARGEST, Scores, TaskScore, differences
+from ludus.compare.scores import LARGEST, Scores, TaskScore, warnings_about
+from ludus.outcome import PASS_REWARD
 from ludus.view.live_run import LiveRun
 
 #: The most tasks that are listed, those with the largest difference first.
@@ -23,7 +24,7 @@ def comparison_payload(a: LiveRun, b: LiveRun) -> dict[str, Any]:
     result: dict[str, Any] = {
         "a": sides[0],
         "b": sides[1],
-        "warnings": differences(*scores),
+        "warnings": warnings_about(*scores),
         "tasks": [],
         "result": None,
     }
@@ -71,11 +72,6 @@ def _scores(run: LiveRun) -> Scores:
             database.execute("SELECT outcome, count(*) FROM rollouts WHERE final = 1 GROUP BY outcome").fetchall()
         )
     scores.scored, scores.failed, scores.masked = (counts.get(name, 0) for name in ("completed", "failed", "masked"))
-    described = run.run.described()
-    identity = described.get("identity")
-    scores.identity = identity if isinstance(identity, dict) else None
-    options = described.get("options")
-    named = options.get("pass_reward") if isinstance(options, dict) else None
-    thresholds = named.values() if isinstance(named, dict) else ()
-    scores.pass_rewards = {float(threshold) for threshold in thresholds if isinstance(threshold, (int, float))} or {1.0}
+    scores.identity = run.run.identity or None
+    scores.pass_rewards = set(run.run.pass_rewards.values()) or {PASS_REWARD}
     return scores

@@ -12,6 +12,7 @@ from typing import Any
 
 from ludus.profile.prices import cached_tokens, token_count
 from ludus.record import Row, read_tool_errors
+from ludus.store.counting import attempt_of
 from ludus.store.statistics import finite_number
 from ludus.task import digest
 
@@ -51,7 +52,7 @@ class Facts:
         self.columns: dict[str, Any] = {
             "rollout_id": rollout_id,
             "repeat": repeat,
-            "attempt": _integer(row.get("attempt", 1)),
+            "attempt": _clamped(attempt_of(row)),
             "outcome": outcome,
             "reward": reward,
             "passed": int(reward is not None and reward >= passes.get(self.environment, 1.0)),

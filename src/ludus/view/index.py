@@ -9,6 +9,7 @@ cache folder.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import sqlite3
 import threading
@@ -17,10 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ludus.errors import Failure, UserError, cannot_read
-from ludus.store.run import recorded_scales
+from ludus.store.counting import name_of_row
 from ludus.view.database import IndexBusy, IndexDatabase, IndexLost
 from ludus.view.facts import Facts
-from ludus.view.journals import identity, is_continued, parsed, size, state_of, tail, whole_lines
+from ludus.view.journals import identity, is_continued, lines_from, parsed, size, state_of, tail
 from ludus.view.notes import Notes
 from ludus.view.places import ViewedRun
 from ludus.view.query import FROM, parse_query
@@ -32,12 +33,15 @@ BATCH = 8 << 20
 
 FileStates = list[tuple[int, int, int]]
 
+#: The number of rollouts.jsonl among the journals of a run.
+ROLLOUTS = 0
+
 _INSERT = (
-    "INSERT INTO rollouts (id, file, offset, length, number, key, final, task, "
-    f"{', '.join(FACTS)}) VALUES ({', '.join('?' * (8 + len(FACTS)))})"
+    "INSERT INTO rollouts (id, file, offset, length, number, name, key, final, task, "
+    f"{', '.join(FACTS)}) VALUES ({', '.join('?' * (9 + len(FACTS)))})"
 )
-#: How many keys one query asks for.
-_KEYS = 500
+#: How many names one query asks for.
+_NAMES = 500
 
 
 class RunIndex:
@@ -176,78 +180,96 @@ class RunIndex:
             FIGURES.clear(database)
             self.notes.load(database)
             return 1
-        at, number = (known["at"], known["lines"]) if known is not None else (0, 0)
-        passes = {scale.name: scale.pass_reward for scale in recorded_scales(self.run.files.run)}
-        lines: list[IndexedLine] = []
-        began = at
-        for offset, line in whole_lines(path, at, at + BATCH):
-            number, at = number + 1, offset + len(line)
-            if line.isspace():
-                continue
-            try:
-                row = parsed(line)
-                if not ("outcome" in row or "reward" in row or isinstance(row.get("response"), dict)):
-                    raise Failure("bad_row", "not a rollout", stage="open")
-                lines.append(IndexedLine(offset, len(line), number, Facts(row, number, passes)))
-            except (Failure, RecursionError, TypeError, ValueError) as error:
-                why = error.cause if isinstance(error, Failure) else str(error)
-                database.execute("INSERT INTO bad_lines VALUES (?, ?, ?)", (file, number, why[:300]))
+        began, number = (known["at"], known["lines"]) if known is not None else (0, 0)
+        if size(path) <= began:
+            return 0
+        passes = self.run.pass_rewards
+        rows: list[IndexedLine] = []
+        with lines_from(path, began, BATCH, number) as lines:
+            for number, line, _ in lines:
+                try:
+                    row = parsed(line)
+                    if not ("outcome" in row or "reward" in row or isinstance(row.get("response"), dict)):
+                        raise Failure("bad_row", "not a rollout", stage="open")
+                    name = name_of_row(row) or b"%d:%d" % (file, number)
+                    rows.append(IndexedLine(lines.offset, len(line), number, name, Facts(row, number, passes)))
+                except (Failure, RecursionError, TypeError, ValueError) as error:
+                    why = error.cause if isinstance(error, Failure) else str(error)
+                    database.execute("INSERT INTO bad_lines VALUES (?, ?, ?)", (file, number, why[:300]))
+            at, number = lines.position
         if at == began:
             return 0
-        _add(database, file, lines)
-        values = (file, identity(path), at, number, tail(path, at))
+        _add(database, file, rows)
+        values = (file, identity(path), at, number - 1, tail(path, at))
         database.execute("INSERT OR REPLACE INTO journals VALUES (?, ?, ?, ?, ?)", values)
         return at - began
 
 
 class IndexedLine(NamedTuple):
-    """A line of a journal and what the index keeps of it."""
+    """A line of a journal and what the index keeps of it. `name` names its rollout."""
 
     offset: int
     length: int
     number: int
+    name: bytes
     facts: Facts
+
+    @property
+    def key(self) -> int:
+        """The rollout's name in 63 bits."""
+        return int.from_bytes(hashlib.blake2b(self.name, digest_size=8).digest(), "big") >> 1
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt."""
+        return int(self.facts.columns["attempt"])
+
+
+class _Known(NamedTuple):
+    """A line that is indexed."""
+
+    id: int
+    file: int
+    attempt: int
 
 
 def _add(database: sqlite3.Connection, file: int, lines: list[IndexedLine]) -> None:
-    """Add rows. Of the lines of one rollout, one is final: how it ended."""
-    first = database.execute("SELECT coalesce(max(id), 0) + 1 FROM rollouts").fetchone()[0]
-    finals = _finals(database, [line.facts.key for line in lines])
+    """Add the lines that count, as `ludus.store.counting` says. One line of a rollout is final: how it ended."""
+    next_id = database.execute("SELECT coalesce(max(id), 0) + 1 FROM rollouts").fetchone()[0]
+    known = _known(database, [line.key for line in lines])
     tasks: dict[tuple[str, str], int] = {}
-    not_final: set[int] = set()
-    ids = range(first, first + len(lines))
-    for rollout, line in zip(ids, lines, strict=True):
-        key, outcome = line.facts.key, line.facts.columns["outcome"]
-        other = finals.get(key)
-        if other is not None and other[1] != "failed":
-            not_final.add(rollout)  # a duplicated line, or a failed attempt of a rollout that completed
-            continue
-        if other is not None:
-            not_final.add(other[0])
-        finals[key] = rollout, outcome
-    earlier = [(rollout,) for rollout in not_final if rollout < first]
-    database.executemany("UPDATE rollouts SET final = 0 WHERE id = ?", earlier)
+    final: dict[int, int] = {}
     rows, tools, values = [], [], []
-    for rollout, (offset, length, number, facts) in zip(ids, lines, strict=True):
-        task = _task(database, facts, tasks)
-        place = rollout, file, offset, length, number, facts.key, int(rollout not in not_final), task
-        rows.append((*place, *facts.columns.values()))
-        tools += [(rollout, name, *counts) for name, counts in facts.tools.items()]
-        values += [(rollout, *value) for value in facts.values]
+    for line in lines:
+        facts, others = line.facts, known.setdefault(line.key, [])
+        if any(other.file == file and (file == ROLLOUTS or other.attempt == line.attempt) for other in others):
+            continue  # a duplicate
+        ended = file != ROLLOUTS and any(other.file == ROLLOUTS for other in others)
+        final[next_id] = not ended
+        if not ended:
+            final |= {other.id: False for other in others}
+        others.append(_Known(next_id, file, line.attempt))
+        place = next_id, file, line.offset, line.length, line.number, line.key, facts.key
+        rows.append((*place, 1, _task(database, facts, tasks), *facts.columns.values()))
+        tools += [(next_id, name, *counts) for name, counts in facts.tools.items()]
+        values += [(next_id, *value) for value in facts.values]
+        next_id += 1
     database.executemany(_INSERT, rows)
+    not_final = [(rollout,) for rollout, is_final in final.items() if not is_final]
+    database.executemany("UPDATE rollouts SET final = 0 WHERE id = ?", not_final)
     database.executemany("INSERT INTO tools VALUES (?, ?, ?, ?)", tools)
     database.executemany("INSERT INTO named_values VALUES (?, ?, ?, ?)", values)
 
 
-def _finals(database: sqlite3.Connection, keys: list[int]) -> dict[int, tuple[int, str]]:
-    """The final lines among the indexed ones, by key: their id and outcome."""
-    found = {}
-    for start in range(0, len(keys), _KEYS):
-        asked = keys[start : start + _KEYS]
-        query = f"SELECT key, id, outcome FROM rollouts WHERE final AND key IN ({', '.join('?' * len(asked))})"
-        for key, rollout, outcome in database.execute(query, asked):
-            found[key] = rollout, outcome
-    return found
+def _known(database: sqlite3.Connection, names: list[int]) -> dict[int, list[_Known]]:
+    """The indexed lines of rollouts, by name."""
+    known: dict[int, list[_Known]] = {}
+    for start in range(0, len(names), _NAMES):
+        asked = names[start : start + _NAMES]
+        query = f"SELECT name, id, file, attempt FROM rollouts WHERE name IN ({', '.join('?' * len(asked))})"
+        for name, *line in database.execute(query, asked):
+            known.setdefault(name, []).append(_Known(*line))
+    return known
 
 
 def _task(database: sqlite3.Connection, facts: Facts, tasks: dict[tuple[str, str], int]) -> int:
@@ -271,7 +293,7 @@ Opened = tuple[IndexDatabase, Notes, TextIndex]
 
 def _open(run: ViewedRun, journals: tuple[Path, ...]) -> Opened:
     """The index of a run and its notes: beside the run, or in the cache folder if nothing can be written there."""
-    beside = run.beside("view.sqlite")
+    beside = run.files.beside("view.sqlite")
     if os.access(beside.parent, os.W_OK) and (not beside.exists() or (beside.is_file() and os.access(beside, os.W_OK))):
         with contextlib.suppress(UserError):
             return _prepared(run, beside, journals)
@@ -285,7 +307,7 @@ def _open(run: ViewedRun, journals: tuple[Path, ...]) -> Opened:
 
 def _prepared(run: ViewedRun, path: Path, journals: tuple[Path, ...]) -> Opened:
     """An index with its tables. Damaged files are deleted first."""
-    database, notes = IndexDatabase(path, FIGURES), Notes(run.beside("notes.jsonl"), path)
+    database, notes = IndexDatabase(path, FIGURES), Notes(run.files.beside("notes.jsonl"), path)
     texts = TextIndex(path.with_suffix(".text.sqlite"), path, journals)
     for last in (False, True):
         try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
-from ludus.errors import Failure, cannot_read
+from ludus.errors import Failure
 from ludus.record import Row
-from ludus.store.stored import parse
+from ludus.store.lines import Block, StoredLines
+from ludus.store.parsing import parse
 
 #: A longer line is listed as unreadable: reading it would take several times its size in memory.
 MAX_LINE = 256 << 20
@@ -17,19 +17,17 @@ MAX_LINE = 256 << 20
 _TAIL = 4096
 
 
-def whole_lines(path: Path, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that start in a part of a file. A last line without a newline is still being written."""
-    try:
-        with path.open("rb", buffering=1 << 18) as file:
-            file.seek(start)
-            offset = start
-            while offset < end and (line := file.readline()).endswith(b"\n"):
-                yield offset, line
-                offset += len(line)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise cannot_read(path, error) from error
+def lines_from(path: Path, start: int, size: int, before: int = 0) -> StoredLines:
+    """The lines that start in a part of a journal, which follows line number `before`."""
+    is_new_line = start == 0 or _ends_line(path, start)
+    return StoredLines(path, Block(start, size, before + is_new_line))
+
+
+def _ends_line(path: Path, end: int) -> bool:
+    """Whether a newline stands before an offset. A last line that is whole may get its newline later."""
+    with path.open("rb") as file:
+        file.seek(end - 1)
+        return file.read(1) == b"\n"
 
 
 def parsed(line: bytes) -> Row:

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 from ludus.errors import UserError
 from ludus.http.messages import Refusal
 from ludus.profile.prices import Price
+from ludus.store.files import read_json_object
 from ludus.view.cards import cards_of
 from ludus.view.index import RunIndex
-from ludus.view.places import ViewedRun, read_json_object
+from ludus.view.places import ViewedRun
 from ludus.view.summary import headline, overview
 from ludus.view.texts import TextHelper
 
@@ -82,7 +83,7 @@ class LiveRun:
 
         def compute() -> dict[str, Any]:
             with self.index.reading() as database:
-                return {**headline(database, prices, model), "index": self.index.progress(database)}
+                return {**headline(database, prices, model, self.run.scales), "index": self.index.progress(database)}
 
         figures = dict(self._once("headline", compute))
         environments = list(_object(identity.get("environments"))) or [name for name in figures["environments"] if name]

@@ -13,7 +13,7 @@ from typing import Any
 from ludus.errors import Failure, UserError
 from ludus.http.messages import Refusal
 from ludus.record import FAILURE, Row, read_timings, task_row
-from ludus.store.stored import parse
+from ludus.store.parsing import parse
 from ludus.view.facts import items_of
 from ludus.view.index import RunIndex
 from ludus.view.listing import neighbours

@@ -25,10 +25,10 @@ _FIGURES = f"""
     CREATE TABLE tasks (id INTEGER PRIMARY KEY, environment TEXT, task_id TEXT, about TEXT);
     CREATE UNIQUE INDEX tasks_by_name ON tasks (environment, task_id);
     CREATE TABLE rollouts (
-        id INTEGER PRIMARY KEY, file INTEGER, offset INTEGER, length INTEGER, number INTEGER, key INTEGER,
+        id INTEGER PRIMARY KEY, file INTEGER, offset INTEGER, length INTEGER, number INTEGER, name INTEGER, key INTEGER,
         final INTEGER, task INTEGER, {", ".join(FACTS)}
     );
-    CREATE INDEX rollouts_by_key ON rollouts (key);
+    CREATE INDEX rollouts_by_name ON rollouts (name);
     CREATE INDEX rollouts_by_task ON rollouts (task, final, outcome, reward, passed);
     CREATE INDEX rollouts_by_place ON rollouts (file, offset);
     CREATE INDEX rollouts_by_outcome ON rollouts (final, outcome, reward, passed);
@@ -84,4 +84,4 @@ class Schema(NamedTuple):
         database.execute(f"PRAGMA main.user_version = {self.version}")
 
 
-FIGURES, TEXTS = Schema(3, _FIGURES), Schema(1003, _TEXTS)
+FIGURES, TEXTS = Schema(4, _FIGURES), Schema(1004, _TEXTS)

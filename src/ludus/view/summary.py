@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
-from ludus.collection.metrics import USUAL_RANGE
 from ludus.profile.prices import Costs, Price
-from ludus.store.statistics import ClusteredMean, pass_at_each_k
+from ludus.store.figures import RewardFigures, Scale
 from ludus.view.facts import STAGES
 
 #: The most tasks of a heat map and points of a plot; more are summed up or sampled.
@@ -26,10 +26,12 @@ _DONE = "final = 1 AND outcome = 'completed' AND reward IS NOT NULL"
 _BITS = " + ".join(f"(output_tokens >= {1 << bit})" for bit in range(32))
 
 
-def headline(database: sqlite3.Connection, prices: dict[str, Price], model: str) -> dict[str, Any]:
-    """The figures of a run in the list of runs."""
+def headline(
+    database: sqlite3.Connection, prices: dict[str, Price], model: str, scales: Sequence[Scale]
+) -> dict[str, Any]:
+    """The figures of a run in the list of runs. `scales` say how its environments score."""
     counts = outcome_counts(database)
-    reward, at_k = _rewards(database)
+    reward, at_k = _rewards(database, scales)
     tokens = database.execute("SELECT sum(input_tokens), sum(output_tokens) FROM rollouts").fetchone()
     return {
         "counts": counts,
@@ -73,26 +75,17 @@ def outcome_counts(database: sqlite3.Connection) -> dict[str, int]:
     return {"dispatched": sum(counts.values()), **counts, "retried": retried}
 
 
-def _rewards(database: sqlite3.Connection) -> tuple[dict[str, Any], dict[str, float]]:
-    """The mean reward with its interval, and pass@k, as `metrics.json` has them: repeats of a task are one cluster."""
-    mean, passes = ClusteredMean(), Counter[tuple[int, int]]()
-    low, high = USUAL_RANGE
-    for count, total, passed, least, most in database.execute(
-        f"SELECT count(*), sum(reward), sum(passed), min(reward), max(reward) FROM rollouts WHERE {_DONE} "
-        "AND reward NOTNULL GROUP BY task"
+def _rewards(database: sqlite3.Connection, scales: Sequence[Scale]) -> tuple[dict[str, Any], dict[str, float]]:
+    """The mean reward with its interval, and pass@k for some k, as `metrics.json` has them."""
+    figures = RewardFigures(scales)
+    for completed, passed, total, lowest, highest in database.execute(
+        f"SELECT count(*), sum(passed), sum(reward), min(reward), max(reward) FROM rollouts WHERE {_DONE} GROUP BY task"
     ):
-        mean.add(count, total)
-        passes[count, passed] += 1
-        low, high = min(low, least), max(high, most)
-    interval = mean.interval(USUAL_RANGE if (low, high) == USUAL_RANGE else None)
-    totals, counts = dict[int, float](), Counter[int]()
-    for (n, passed), tasks in passes.items():
-        for k, value in enumerate(pass_at_each_k(n, passed), start=1):
-            totals[k] = totals.get(k, 0.0) + tasks * value
-            counts[k] += tasks
-    shown = [k for k in sorted(totals) if k & (k - 1) == 0 or k == max(totals)]
-    at_k = {str(k): totals[k] / counts[k] for k in shown}
-    return {"mean": mean.mean, "ci95": list(interval) if interval else None, "tasks": mean.clusters}, at_k
+        figures.add_task(completed, passed, total)
+        figures.add_rewards(lowest, highest)
+    at_k = figures.pass_at_k()
+    shown = {k: value for k, value in at_k.items() if int(k) & (int(k) - 1) == 0 or int(k) == len(at_k)}
+    return {**figures.reward(), "tasks": figures.tasks}, shown
 
 
 def _cost(database: sqlite3.Connection, prices: dict[str, Price], model: str, completed: int) -> Any:

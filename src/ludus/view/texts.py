@@ -18,10 +18,10 @@ import orjson
 from ludus.errors import Failure, UserError
 from ludus.record import Row
 from ludus.runtime.processes import ProcessPool, processors
-from ludus.store.stored import parse
+from ludus.store.parsing import parse
 from ludus.view.database import IndexBusy, IndexDatabase, IndexLost
 from ludus.view.facts import items_of, object_of, storable
-from ludus.view.journals import whole_lines
+from ludus.view.journals import lines_from
 from ludus.view.schema import FIGURES, TEXTS
 
 #: How many characters of a rollout are searched.
@@ -205,10 +205,12 @@ class _JournalChanged(Exception):
 def _texts_of(piece: TextPiece) -> Iterator[tuple[int, str]]:
     """The number and the searched text of each rollout of a piece."""
     count = 0
-    for offset, line in whole_lines(piece.path, piece.start, piece.end):
-        rollout = piece.rollouts.get(offset)
-        if rollout is not None:
-            count += 1
-            yield rollout, line_text(line)
+    if piece.path.exists():
+        with lines_from(piece.path, piece.start, piece.end - piece.start) as lines:
+            for _, line, _ in lines:
+                rollout = piece.rollouts.get(lines.offset)
+                if rollout is not None:
+                    count += 1
+                    yield rollout, line_text(line)
     if count < len(piece.rollouts):
         raise _JournalChanged

@@ -19,8 +19,8 @@ from ludus.collection.plan import CollectionPlan
 from ludus.collection.progress import Mark, Progress
 from ludus.errors import UserError
 from ludus.rollout import rollout_id
+from ludus.store.files import Files
 from ludus.store.journal import Journal
-from ludus.store.run import Files
 
 
 class ChaosRun:

@@ -7,15 +7,16 @@ verify` replaces meanwhile is exported as it was. A helper that dies loses nothi
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from pickle import PickleBuffer
 
 from ludus.data.export.recipe import MadeBlock, Recipe, make_block
 from ludus.errors import UserError
+from ludus.runtime.ordered import InOrder
 from ludus.runtime.processes import ProcessPool, processors
 from ludus.runtime.running import run_to_end
-from ludus.store.records import LineBlock, Records
+from ludus.store.lines import Block
+from ludus.store.records import Records
 
 #: About the bytes of a block. Helpers take up to half a second to start, so only runs of MIN_BYTES and more get them.
 BLOCK_BYTES = 1 << 20
@@ -37,31 +38,40 @@ def make_blocks(recipe: Recipe, records: Records, take: Callable[[MadeBlock], No
 
 
 async def _make_in_helpers(recipe: Recipe, records: Records, take: Callable[[MadeBlock], None]) -> None:
-    helpers = min(processors(), MAX_HELPERS)
-    begun: deque[asyncio.Task[MadeBlock]] = deque()
-    held = 0
+    helpers, blocks = min(processors(), MAX_HELPERS), records.blocks(BLOCK_BYTES)
+
+    def take_or_raise(made: MadeBlock | UserError) -> None:
+        if isinstance(made, UserError):
+            raise made
+        take(made)
+
+    results = InOrder(take_or_raise, lambda made: made.read if isinstance(made, MadeBlock) else 0, _HELD_BYTES)
+
+    async def make(pool: ProcessPool) -> None:
+        while (block := next(blocks, None)) is not None:
+            index = results.take()
+            try:
+                made: MadeBlock | UserError = await _make_in_helper(recipe, block, pool)
+            except UserError as error:  # raised when its turn comes: an earlier block may have an error, too
+                made = error
+            results.add(index, made)
+            await results.room()
+
     async with ProcessPool(helpers, memory=None) as pool:
         try:
-            for block in records.blocks(BLOCK_BYTES):
-                begun.append(asyncio.create_task(_make_in_helper(recipe, block, pool)))
-                held += len(block.lines)
-                while len(begun) > 2 * helpers or held > _HELD_BYTES:  # each has one to make and one to go on with
-                    made = await begun.popleft()
-                    held -= made.read
-                    take(made)
-            while begun:
-                take(await begun.popleft())
-        finally:
-            for task in begun:
-                task.cancel()
-            await asyncio.gather(*begun, return_exceptions=True)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(2 * helpers):  # each helper has a block to make and one to go on with
+                    group.create_task(make(pool))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
 
-async def _make_in_helper(recipe: Recipe, block: LineBlock, pool: ProcessPool) -> MadeBlock:
-    if len(block.lines) > _SENT_BYTES:
+async def _make_in_helper(recipe: Recipe, block: Block, pool: ProcessPool) -> MadeBlock:
+    if block.length > _SENT_BYTES or block.lines is None:
         return recipe.make(block)
     try:
-        return await pool.run(make_block, recipe, PickleBuffer(block.lines), block.number, timeout=_TIMEOUT)
+        lines = PickleBuffer(block.lines)
+        return await pool.run(make_block, recipe, lines, block.number, block.duplicates, timeout=_TIMEOUT)
     except UserError:
         raise
     except Exception:  # the helper could not start, or died

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,7 +38,7 @@ from ludus.data.filters import Filters
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.encoding import encode
 from ludus.runtime.garbage import fewer_garbage_collections
-from ludus.store.loading import rollouts_file
+from ludus.store.files import rollouts_of
 from ludus.store.records import Records
 from ludus.store.scratch import Scratch, explains_full_disk
 
@@ -93,7 +94,7 @@ def export(
         raise UserError(f"{to} is not made of JSON lines, which --output - prints", "Name a file with --output")
     losses = Losses()
     format_ = kind(choices or Choices(), losses)
-    path = rollouts_file(Path(run))
+    path = rollouts_of(run).rollouts
     if str(output) != STDOUT and Path(output).resolve() in (path.resolve(), *path.resolve().parents):
         raise UserError(f"{output} holds the rollouts that are exported", "Choose another --output")
     with Records(path) as records, outputs(output, overwrite=overwrite) as files, fewer_garbage_collections():
@@ -165,6 +166,9 @@ class _Export:
 
         recipe = Recipe(self._records.path, self._format.name, self._format.choices, self._filters)
         make_blocks(recipe, self._records, take_and_count)
+        if self._records.lines.torn:
+            self.selection.add(1, Counter({"incomplete last line": 1}))
+        self._tick(share)
 
     def _write_units(self, writer: Writer, origins: Writer | None) -> None:
         format_, held = self._format, list[ExportRow]()
@@ -207,7 +211,7 @@ class _Export:
                 with explains_full_disk():
                     rows_file.write(block.packed)
                 for member, number, size in block.members:
-                    environment, _, _, _, reward, _ = member
+                    environment, _, _, reward, _ = member
                     place, passed = (end, size or 0, number, True), self.selection.passes(environment, reward)
                     index.add(member, place, length=0, kept=size is not None, passed=passed)
                     end += size or 0

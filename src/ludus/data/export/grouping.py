@@ -1,6 +1,6 @@
 """The rollouts of each task, found in memory that does not grow with the file.
 
-Repeats of a task may lie far apart. The first pass over the file writes an entry of about 75 bytes for each rollout to
+Repeats of a task may lie far apart. The first pass over the file writes an entry of about 65 bytes for each rollout to
 a temporary file, sorted into parts by the hash of its task. One part at a time is then read and grouped, and each group
 is written to a second temporary file, sorted into parts by where the group begins, so that groups come out in the order
 of the run. A sample of the groups says where these parts must begin to be of equal size. In memory are the entries of
@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import NamedTuple, Self
 
-from ludus.data.export.partitions import Partitions
 from ludus.data.recorded import Sample
+from ludus.store.partitions import Partitions
 from ludus.store.records import Place
 from ludus.store.scratch import Scratch
 
@@ -29,13 +29,13 @@ _MAX_PARTS = 1024
 #: The groups whose beginnings say where the parts of the second file begin.
 _SAMPLE = 256
 
-#: The hashes of the task and of the rollout, then the fields of an `IndexedRollout`.
+#: The hash of the task, then the fields of an `IndexedRollout`.
 _MEMBER_FIELDS = "qQ?QQ?dQ??"
-_ENTRY = struct.Struct("<qq" + _MEMBER_FIELDS)
+_ENTRY = struct.Struct("<q" + _MEMBER_FIELDS)
 _MEMBER = struct.Struct("<" + _MEMBER_FIELDS)
-_HASHES = _ENTRY.size - _MEMBER.size
-#: The fields of an entry that grouping needs: the hashes, `repeat`, `number` and `kept`.
-_KEYS = struct.Struct(f"<qqqQ?{_ENTRY.size - struct.calcsize('<qqqQ?')}x")
+_HASH = _ENTRY.size - _MEMBER.size
+#: The fields of an entry that grouping needs: the hash, `repeat` and `number`.
+_KEYS = struct.Struct(f"<qqQ{_ENTRY.size - struct.calcsize('<qqQ')}x")
 #: What stands before the members of a group: the number of the line with which it begins, and its bytes.
 _GROUP = struct.Struct("<QQ")
 
@@ -63,25 +63,20 @@ class IndexedRollout(NamedTuple):
         return Place(self.offset, self.size, self.number, self.plain)
 
 
-#: What an index is told of a rollout: environment, task id, rollout id, repeat, reward, and whether it is masked.
+#: What an index is told of a rollout: environment, task id, repeat, reward, and whether it is masked.
 #: A plain tuple, because processes send it to each other at a tenth of the cost of a tuple with names.
-Member = tuple[str, str, str, int, float, bool]
+Member = tuple[str, str, int, float, bool]
 
 
 def member_of(sample: Sample) -> Member:
     """A rollout that has a reward."""
-    ids = sample.environment, sample.task_id, sample.rollout_id, sample.repeat
-    return *ids, sample.scored, sample.outcome == "masked"
+    return sample.environment, sample.task_id, sample.repeat, sample.scored, sample.outcome == "masked"
 
 
 class GroupIndex:
-    """The groups of a file. `add` every completed or masked rollout in order, then iterate over `groups` once.
-
-    `duplicates` counts kept lines of a rollout that was there before: they are left out.
-    """
+    """The groups of a file. `add` every completed or masked rollout in order, then iterate over `groups` once."""
 
     def __init__(self, file_bytes: int) -> None:
-        self.duplicates = 0
         self._scratch = Scratch("ludus-export-")
         self._parts = min(1 + file_bytes // _BYTES_PER_PART, _MAX_PARTS)
         self._by_task = Partitions(self._scratch, self._parts)
@@ -94,11 +89,10 @@ class GroupIndex:
 
     def add(self, member: Member, place: tuple[int, int, int, bool], *, length: int, kept: bool, passed: bool) -> None:
         """Add the next rollout. `place` has the values of a `Place`."""
-        environment, task_id, rollout_id, repeat, reward, masked = member
+        environment, task_id, repeat, reward, masked = member
         task = hash((environment, task_id))
         offset, size, number, plain = place
-        ids = task, hash(rollout_id), repeat, number
-        entry = _ENTRY.pack(*ids, kept, offset, size, plain, reward, length, masked, passed)
+        entry = _ENTRY.pack(task, repeat, number, kept, offset, size, plain, reward, length, masked, passed)
         self._by_task.add(task % self._parts, entry)
 
     def groups(self) -> Iterator[list[IndexedRollout]]:
@@ -122,7 +116,7 @@ class GroupIndex:
             if len(sizes) >= _SAMPLE:
                 break
             starts: dict[int, int] = {}
-            for task, _, _, number, _ in _KEYS.iter_unpack(self._by_task.read(part)):
+            for task, _, number in _KEYS.iter_unpack(self._by_task.read(part)):
                 start = starts.setdefault(task, number)
                 sizes[start] = sizes.get(start, 0) + 1
         bounds: list[int] = []
@@ -138,21 +132,16 @@ class GroupIndex:
         """The groups of a part, each with the line at which it begins, as a record of the second file."""
         groups: dict[int, list[tuple[int, int]]] = {}
         starts: dict[int, int] = {}
-        seen: set[tuple[int, int]] = set()
         size = _ENTRY.size
-        for position, (task, rollout, repeat, number, kept) in enumerate(_KEYS.iter_unpack(entries)):
-            if (task, rollout) in seen:
-                self.duplicates += kept  # a line that a filter refused is counted already
-                continue
-            seen.add((task, rollout))
+        for position, (task, repeat, number) in enumerate(_KEYS.iter_unpack(entries)):
             if task not in groups:
                 groups[task], starts[task] = [], number
             groups[task].append((repeat, position * size))
         for task, members in groups.items():
             members.sort()
             start = starts[task]
-            found = [entries[at + _HASHES : at + size] for _, at in members]
-            yield start, b"".join([_GROUP.pack(start, len(found) * _MEMBER.size), *found])
+            packed = [entries[at + _HASH : at + size] for _, at in members]
+            yield start, b"".join([_GROUP.pack(start, len(packed) * _MEMBER.size), *packed])
 
 
 def _in_order(groups: bytes) -> Iterator[memoryview]:

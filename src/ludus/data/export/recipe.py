@@ -19,7 +19,8 @@ from ludus.data.export.selection import Selection
 from ludus.data.filters import Filters
 from ludus.runtime.encoding import encode
 from ludus.runtime.garbage import fewer_garbage_collections
-from ludus.store.records import LineBlock, Records
+from ludus.store.lines import Block
+from ludus.store.records import Records
 
 #: A member of a group in a block, the number of its line, and the bytes of its rows; None if it is left out.
 MadeMember = tuple[Member, int, int | None]
@@ -51,7 +52,7 @@ class Recipe:
     choices: Choices
     filters: Filters
 
-    def make(self, block: LineBlock) -> MadeBlock:
+    def make(self, block: Block) -> MadeBlock:
         """The rows of a block."""
         losses = Losses()
         format_ = format_named(self.format)(self.choices, losses)
@@ -73,7 +74,7 @@ class Recipe:
             else:
                 packed = format_.packed(new_rows())
         counts = rows, selection.rollouts, used, selection.left_out, losses.counts
-        return MadeBlock(len(block.lines), packed, b"".join(origins), members, *counts)
+        return MadeBlock(block.length, packed, b"".join(origins), members, *counts)
 
 
 def _member_lines(format_: Format, selection: Selection, records: Records, members: list[MadeMember]) -> bytes:
@@ -114,11 +115,11 @@ def origin_lines(unit: Unit, rows: int) -> bytes:
     return (encode(unit[0].origin()) + b"\n") * rows
 
 
-def make_block(recipe: Recipe, lines: memoryview, number: int) -> Any:
+def make_block(recipe: Recipe, lines: memoryview, number: int, duplicates: tuple[int, ...]) -> Any:
     """`Recipe.make`, as a helper calls it. Lines and rows are not copied on their way.
 
     Arrow asks whether rows are objects of pandas, and imports it for that, which would take half of a helper's start.
     """
     sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
-    block = recipe.make(LineBlock(lines, number))
+    block = recipe.make(Block(0, len(lines), number, duplicates, lines))
     return MadeBlock(block.read, PickleBuffer(block.packed), PickleBuffer(block.origins), *block[3:])  # type: ignore[arg-type]

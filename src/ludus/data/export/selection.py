@@ -12,6 +12,7 @@ from ludus.data.export.pairs import BETWEEN, PairRule
 from ludus.data.filters import Filters, within
 from ludus.data.recorded import Sample
 from ludus.outcome import PASS_REWARD
+from ludus.store.lines import StoredLines
 from ludus.store.records import Records
 
 #: The number of rollouts between two calls of `tick`.
@@ -48,18 +49,22 @@ class Selection:
         for row in records:
             self.rollouts += 1
             if not self.rollouts % _TICK_EVERY:
-                self._tick(min(share * records.offset / max(records.size, 1), 1.0))
+                self._tick(share * records.lines.share)
             sample = Sample(row)
             reason = reason_against(sample)
             if reason is not None:
                 self.left_out[reason] += 1
             yield sample, reason
-        if records.torn:
-            self.rollouts += 1
-            self.left_out["incomplete last line"] += 1
+        self.count_lines_left_out(records.lines)
+
+    def count_lines_left_out(self, lines: StoredLines) -> None:
+        """Count the lines of the file that do not count."""
+        for reason, count in (("duplicate", lines.duplicates), ("incomplete last line", int(lines.torn > 0))):
+            if count:
+                self.add(count, Counter({reason: count}))
 
     def wanted_groups(self, index: GroupIndex) -> Iterator[list[IndexedRollout]]:
-        """The groups that have a kept member and the wanted pass rate. Ends with a count of duplicated lines."""
+        """The groups that have a kept member and the wanted pass rate."""
         done = 0
         for members in index.groups():
             done += len(members)
@@ -69,8 +74,6 @@ class Selection:
                 self.left_out["pass rate"] += wanted
             elif wanted:
                 yield members
-        if index.duplicates:
-            self.left_out["duplicate"] += index.duplicates
         self._tick(1.0)
 
     def passes(self, environment: str, reward: float) -> bool:
@@ -122,8 +125,6 @@ class Selection:
     @cached_property
     def _scales(self) -> dict[str, float]:
         """The pass reward of each environment."""
-        from ludus.store.run import Files, recorded_scales  # helpers, which do not need it, start faster
+        from ludus.store.stored_run import StoredRun  # helpers, which do not need it, start faster
 
-        path = self._records.path
-        run = Files(path.parent if path.name == Files("").rollouts.name else path).run
-        return {scale.name: scale.pass_reward for scale in recorded_scales(run)}
+        return StoredRun(self._records.path).pass_rewards

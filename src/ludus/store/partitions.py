@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Iterator
 
 from ludus.store.scratch import Scratch, explains_full_disk, full_disk
 
@@ -38,14 +39,20 @@ class Partitions:
                 raise full_disk(error) from error
             buffer.clear()
 
-    def read(self, part: int) -> bytes:
-        """All records of a part, in the order in which they were added."""
-        blocks = self._blocks[part]
+    def blocks(self, part: int) -> Iterator[bytes]:
+        """The records of a part, in the order in which they were added, a few whole records at a time."""
+        places = self._blocks[part]
         with explains_full_disk():
             self._file.flush()
-            handle = self._file.fileno()
-            pieces = [os.pread(handle, blocks[at + 1], blocks[at]) for at in range(0, len(blocks), 2)]
-        return b"".join((*pieces, self._buffers[part]))
+        for at in range(0, len(places), 2):
+            with explains_full_disk():
+                block = os.pread(self._file.fileno(), places[at + 1], places[at])
+            yield block
+        yield bytes(self._buffers[part])
+
+    def read(self, part: int) -> bytes:
+        """All records of a part, in the order in which they were added."""
+        return b"".join(self.blocks(part))
 
     def take(self, part: int) -> bytes:
         """Remove and return all records of a part."""

@@ -1,0 +1,127 @@
+"""Which line of a rollout counts: the one rule, for every command that reads a run.
+
+A rollout is named by its `rollout_id` and its `task_id`.
+
+- In `rollouts.jsonl` the first line of a rollout counts, whatever its outcome. Later lines are duplicates.
+- In `failures.jsonl` the first line of each attempt counts. Later lines of the same attempt are duplicates.
+- A rollout with a line in `rollouts.jsonl` ended as that line says, and its failed attempts were tried again. Any other
+  rollout ended with the last of its failed attempts.
+- A row without a `rollout_id` was written by another program, NeMo Gym for example. Nothing says that two such rows are
+  one rollout, so each of them counts.
+- A last line without a newline is torn, and does not count, unless it is a whole JSON object.
+
+A resumed collection, which skips the rollouts that its journals hold, has always counted so. `ludus verify` may turn a
+completed line into a failed one: because the first line counts, an older duplicate behind it does not come back. A
+group is judged without duplicates. `ludus merge` applies the rule to the lines of all shards together.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Container
+from typing import Any, Generic, TypeVar
+
+from ludus.errors import Failure
+from ludus.record import Row
+from ludus.store.parsing import parse
+
+Key = TypeVar("Key")
+
+#: How a line begins that Ludus wrote. It says which rollout it is of, and the line need not be parsed.
+_HEAD = re.compile(rb'\{"rollout_id":"[^"\\]*","task_id":"[^"\\]*"')
+
+
+def name_of_line(lines: bytes, begin: int = 0, end: int | None = None) -> bytes | None:
+    """What names the rollout of the line from `begin` to `end`; None for a line without a rollout id."""
+    head = _HEAD.match(lines, begin)
+    if head is not None:
+        return head.group()
+    if lines.find(b"rollout_id", begin, end) < 0:
+        return None
+    try:
+        return name_of_row(parse(lines[begin:end]))
+    except (Failure, RecursionError):
+        return None
+
+
+def name_of_row(row: Row) -> bytes | None:
+    """What names the rollout of a row; None for a row without a rollout id."""
+    name, task = row.get("rollout_id"), row.get("task_id")
+    if not isinstance(name, str):
+        return None
+    task_id = str(task) if isinstance(task, (str, int)) else ""
+    return f'{{"rollout_id":"{name}","task_id":"{task_id}"'.encode("utf-8", "surrogatepass")
+
+
+def attempt_of(row: Row) -> int:
+    """The number of an attempt."""
+    attempt: Any = row.get("attempt", 1)
+    return attempt if isinstance(attempt, int) else 1
+
+
+class SeenRollouts:
+    """A set of names of rollouts, in 12 to 24 bytes each: a run may have millions of rollouts.
+
+    It holds 64-bit hashes, which nobody outside the process can predict. The chance that any two of a million rollouts
+    share one is 3 in 100 million.
+    """
+
+    def __init__(self) -> None:
+        self._table, self._mask, self._count = array("Q", bytes(8 << 10)), (1 << 10) - 1, 0
+
+    def is_first(self, lines: bytes, begin: int = 0, end: int | None = None) -> bool:
+        """Whether the line from `begin` to `end` is the first of its rollout. Lines must come in order, each once."""
+        name = name_of_line(lines, begin, end)
+        return name is None or self.add(name)
+
+    def add(self, name: bytes) -> bool:
+        """Add a rollout. Returns whether it is new."""
+        key, table = hash(name) & 0xFFFFFFFFFFFFFFFF or 1, self._table
+        at = _slot(table, self._mask, key)
+        if table[at]:
+            return False
+        table[at] = key
+        self._count += 1
+        if self._count * 3 > self._mask * 2:
+            self._grow()
+        return True
+
+    def __contains__(self, name: object) -> bool:
+        return bool(self._table[_slot(self._table, self._mask, hash(name) & 0xFFFFFFFFFFFFFFFF or 1)])
+
+    def _grow(self) -> None:
+        old, self._mask = self._table, 2 * self._mask + 1
+        self._table = table = array("Q", bytes(8 * (self._mask + 1)))
+        for key in filter(None, old):
+            table[_slot(table, self._mask, key)] = key
+
+
+def _slot(table: array[int], mask: int, key: int) -> int:
+    """Where a key is, or the empty place where it belongs."""
+    at = key & mask
+    while (held := table[at]) and held != key:
+        at = (at + 1) & mask
+    return at
+
+
+class CountedAttempts(Generic[Key]):
+    """The failed attempts of a run. `ended` holds the rollouts of `rollouts.jsonl`, all of them.
+
+    `add` the lines of `failures.jsonl` in order; `last` then has the line with which each rollout ended that is not in
+    `ended`.
+    """
+
+    def __init__(self, ended: Container[Key]) -> None:
+        self._ended = ended
+        self._seen: set[tuple[Key, int]] = set()
+        self.last: dict[Key, int] = {}
+
+    def add(self, key: Key, attempt: int, line: int) -> bool:
+        """Add a line. Returns whether it counts."""
+        if (key, attempt) in self._seen:
+            return False
+        self._seen.add((key, attempt))
+        if key not in self._ended:
+            self.last[key] = line
+        return True
