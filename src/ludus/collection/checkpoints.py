@@ -1,13 +1,13 @@
 """Checkpoints: each turn of a rollout is journaled as it ends, and an interrupted rollout goes on after its last turn.
 
-A turn ends when the next model call begins. Within `WRITE_SECONDS` what it added is written: the items, the records of
-the model calls, the usage and the times so far. The turns of all rollouts that ended meanwhile are written together.
-Turns of a few milliseconds, whose loss nobody would notice, wait up to `SHORT_TURN_SECONDS`, so that they cost next to
-nothing. A crash loses the turn that is being played, the turns that ended in the last 20 milliseconds, and short turns
-that ended in the last 100.
+A turn ends when the next model call begins. Its delta is written within `WRITE_SECONDS`: the items, the records of the
+model calls, the usage and the times so far. All turns that ended meanwhile are written together. Turns of a few
+milliseconds wait up to `SHORT_TURN_SECONDS`: their loss costs little, and so they cost next to nothing
+(benchmarks/checkpoints.py). A crash loses the current turn, turns that ended in the last 20 milliseconds, and short
+turns that ended in the last 100.
 
-A rollout is brought back by playing its record again in a new session, or in a fork of its branch point. Every output
-of a tool is compared with the record. If one differs, or the record cannot be played, the rollout starts over.
+To restore a rollout, its record is replayed in a new session, or in a fork of its branch point. Every tool output is
+compared with the record. If one differs, or the replay fails, the rollout starts over.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class TurnWriter(Protocol):
     """Where the turns of all rollouts of a process go."""
 
     def add(self, job: Job, line: bytes, turns: int) -> int:
-        """Take what turns added to a rollout, which has so many now. Returns the number of the line."""
+        """Take the delta of a rollout that now has `turns` turns. Returns the number of the line."""
 
     def flush(self) -> None:
         """Write the lines that were taken."""
 
     def settle(self, number: int) -> Awaitable[None] | None:
-        """Returns what to await until the line with this number is safe; None if it is."""
+        """An awaitable that ends when the line with this number is safe; None if it is already."""
 
 
 class DirectWriter:
-    """Writes turns to the journal, from the process that owns it: what is written is safe."""
+    """Writes turns to the journal in the process that owns it: a written line is safe."""
 
     def __init__(self, journal: TurnJournal) -> None:
         self._journal = journal
@@ -90,7 +90,7 @@ class TurnKeeper:
         self._waiting.append(rollout)
 
     def write_by(self, due: float, now: float) -> None:
-        """Write all turns that have ended at `due` at the latest. Times are of `time.perf_counter`."""
+        """Write all ended turns at `due` at the latest. Times are of `time.perf_counter`."""
         if self._timer is None or due < self._due:
             if self._timer is not None:
                 self._timer.cancel()
@@ -107,7 +107,7 @@ class TurnKeeper:
         self.writer.flush()
 
 
-#: How far a rollout is: how many items, model calls and asides it has.
+#: The position of a rollout: its number of items, model calls and asides.
 Reached = tuple[int, int, int]
 
 
@@ -120,17 +120,17 @@ class SavedTurns:
         self._keeper, self._episode, self._number, self._noted, self._first = keeper, episode, 0, False, 0
         self._written: Reached = (0, 0, 0)
         self._reached = self._written
-        self._began = 0.0  # when the turn began that is being played
+        self._began = 0.0  # the start of the current turn
 
     def begin(self, saved: int = 0) -> None:
-        """From here on everything is new; `saved` turns of this rollout are saved."""
+        """Everything from here on is new; `saved` turns of this rollout are already saved."""
         episode = self._episode
         self._written = self._reached = (len(episode.items), len(episode.calls), len(episode.asides))
         self._first = len(episode.calls) - saved
         self._began = perf_counter()
 
     def save(self) -> None:
-        """A model call begins: save what happened since the last one, unless this is the first one."""
+        """A model call begins: save the turn before it, if there is one."""
         episode = self._episode
         calls = len(episode.calls)
         if calls == self._reached[1]:
@@ -144,11 +144,11 @@ class SavedTurns:
         self._keeper.write_by(self._began + (SHORT_TURN_SECONDS if is_short else WRITE_SECONDS), self._began)
 
     def settle(self) -> Awaitable[None] | None:
-        """An answer has come. Returns what to await if what was written is not safe yet."""
+        """An answer arrived. Returns an awaitable if written turns are not safe yet."""
         return self._keeper.writer.settle(self._number) if self._number else None
 
     def end(self) -> None:
-        """The rollout has ended: its turns are not needed any more."""
+        """The rollout has ended: drop its turns."""
         self._written = self._reached
 
     def write(self, writer: TurnWriter) -> None:
@@ -214,9 +214,9 @@ class InterruptedRollout:
 
 
 class ResumingAgent:
-    """Brings an interrupted rollout back to its last turn, then lets the agent go on.
+    """Restores an interrupted rollout up to its last turn, then lets the agent continue.
 
-    If that is not possible, the rollout starts over in a new session, and `progress` says so.
+    If that fails, the rollout starts over in a new session, with a notice in `progress`.
     """
 
     def __init__(self, agent: Acting, lines: bytes, player: Player, progress: Progress) -> None:

@@ -1,7 +1,8 @@
 """Control of a running collection from outside: pause, resume, fewer or more rollouts at once, stop cleanly.
 
-Whoever may write the run's folder puts a request into `control.json` there, as `ludus view` does. `ludus collect` looks
-at the file every second. A request names the process that it is for, so that a file of an earlier run does nothing.
+Any process that may write the run's folder can put a request into `control.json` there, as `ludus view` does.
+`ludus collect` polls the file every second. A request names its target process, so the file of an earlier run has no
+effect.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ LOOK_SECONDS = 1.0
 
 
 class Control:
-    """What was asked of a running collection. `limit` is the most rollouts at once, or None for all it started with.
+    """The requests to a running collection. `limit` is the most rollouts at once; None is the initial number.
 
-    `raise_to` lets the engine play as many at once as it is told, if it can play more than at its start.
+    `raise_to` lets the engine play more rollouts at once than at its start.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class Control:
         self.wake()
 
     def wake(self) -> None:
-        """Let everybody who waits look again."""
+        """Wake all waiters."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -56,7 +57,7 @@ class Control:
 
 
 class ControlledJobs(AllJobs):
-    """Jobs that are held back while a collection is paused, or has as many rollouts in flight as it may have."""
+    """Jobs that are held back while a collection is paused, or has its maximum of rollouts in flight."""
 
     def __init__(self, jobs: Iterator[Job], control: Control, in_flight: Callable[[], int]) -> None:
         super().__init__(jobs)
@@ -70,11 +71,11 @@ class ControlledJobs(AllJobs):
         job = next(self._jobs, None)
         if job is None:
             self.ended = True
-            control.wake()  # those who wait for a place need none any more
+            control.wake()  # waiting slots are no longer needed
         return job
 
     async def wait(self) -> None:
-        """Wait until the collection is told to go on."""
+        """Wait until a job may begin."""
         await self._control.wait()
 
 

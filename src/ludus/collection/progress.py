@@ -10,14 +10,14 @@ from typing import Any
 
 from ludus.episode import Episode
 
-#: Something that was noted while a rollout was played: a name, and the rollout's seed if it concerns one.
+#: A note about a rollout in flight: a name, and the rollout's seed if it concerns one.
 Mark = tuple[str, int | None]
 
 
 @dataclass
 class StageReport:
-    """The rollouts in flight: how many are in which stage, when one last changed its stage, and since when the first of
-    those in stage `close` has been there. Times are of `time.perf_counter`."""
+    """The rollouts in flight: the number in each stage, the time of the last change of stage, and the time since which
+    the oldest one in stage `close` has been there. Times are of `time.perf_counter`."""
 
     stages: Counter[str] = field(default_factory=Counter)
     changed: float = 0.0
@@ -40,7 +40,7 @@ class StageReport:
 
 @dataclass
 class Progress:
-    """The counts of a run. `notices` are sentences that a display shows once, as soon as it can."""
+    """The counts of a run. `notices` are sentences that a display shows once."""
 
     total: int = 0
     skipped: int = 0  # not played in this run: recorded, or out of attempts
@@ -52,9 +52,9 @@ class Progress:
     in_groups: Callable[[], int] = lambda: 0  # rollouts that wait for the group's other rollouts or its verdict
     workers: dict[int, StageReport] = field(default_factory=dict)  # by the number of the worker process
     notices: list[str] = field(default_factory=list)
-    resumed: int = 0  # interrupted rollouts that went on after their last turn
-    turns_kept: int = 0  # the turns that they did not play again
-    started_over: int = 0  # interrupted rollouts that could not be brought back
+    resumed: int = 0  # interrupted rollouts that continued after their last turn
+    turns_kept: int = 0  # turns that these did not play again
+    started_over: int = 0  # interrupted rollouts that could not be restored
     marks: list[Mark] = field(default_factory=list)  # what was noted on rollouts
     output_tokens: int = 0
     finished: int = 0
@@ -66,7 +66,7 @@ class Progress:
         self.exhausted = min(self.exhausted, self.skipped)
 
     def drain(self) -> dict[str, Any]:
-        """What a worker tells the collection once: interrupted rollouts, notices and marks."""
+        """A worker's news since the last drain: interrupted rollouts, notices and marks."""
         counts = [self.resumed, self.turns_kept, self.started_over]
         self.resumed = self.turns_kept = self.started_over = 0
         notices, self.notices = self.notices, []
@@ -75,7 +75,7 @@ class Progress:
         return {"resumed": counts, "notices": notices, "marks": marks} if told else {}
 
     def merge(self, drained: dict[str, Any]) -> None:
-        """Add what a worker told."""
+        """Add a worker's news."""
         resumed, turns_kept, started_over = drained["resumed"]
         self.resumed += resumed
         self.turns_kept += turns_kept

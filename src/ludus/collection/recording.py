@@ -26,7 +26,7 @@ from ludus.store.journal import FullDisk, Journal
 #: If the first 8 rollouts fail in the same way, such as a refused key, the run stops.
 FIRST_FAILURES = 8
 
-#: How long to wait, again and again, for space on a full disk.
+#: Seconds between retries on a full disk.
 FULL_DISK_WAITS = (0.1, 1.0, 10.0)
 
 Sink = Callable[[Rollout], Awaitable[None]]
@@ -51,8 +51,8 @@ class EncodedRollout:
 
 
 class Recorder:
-    """Records the rollouts of one run. A full disk and a failing sink raise an error; a failed rollout does not, unless
-    the first rollouts of the run all fail with the same kind, one that stops a run."""
+    """Records the rollouts of one run. A full disk and a failing sink raise an error. A failed rollout does not, unless
+    the first rollouts of the run all fail with the same kind, and that kind stops a run."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Recorder:
         self._warned: set[float] = set()  # disk-full waits already reported to the user
 
     def add(self, rollout: Rollout) -> Awaitable[None] | None:
-        """Record a rollout. Returns what to await then: the sink."""
+        """Record a rollout. Returns the sink's awaitable, if there is a sink."""
         journal = self.rollouts if rollout.error is None else self.failures
         if journal is not None:
             try:
@@ -113,7 +113,7 @@ class Recorder:
                 await self._sink(rollout.decode(self._seed))
 
     async def _append(self, journal: Journal, lines: bytes) -> None:
-        """Append lines. If the disk is full, try again a few times: space may be made."""
+        """Append lines. On a full disk, retry a few times: someone may make room."""
         for seconds in FULL_DISK_WAITS:
             try:
                 journal.append(lines)
@@ -137,7 +137,7 @@ class Recorder:
         return self.rollouts.line_at(recorded) if isinstance(recorded, int) else recorded
 
     def with_turns(self, work: TaskWork) -> TaskWork:
-        """The work with the saved turns of its repeats, which go with it to whoever plays it."""
+        """The work with the saved turns of its repeats: they travel with it to any engine."""
         if self.turns is not None and self.turns.unfinished:
             turns = {repeat: self.turns.lines(rollout_id(work.task_id, repeat)) for repeat in work.repeats}
             work.turns = {repeat: lines for repeat, lines in turns.items() if lines}

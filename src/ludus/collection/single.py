@@ -1,4 +1,4 @@
-"""One rollout of one row, played as in a collection and kept nowhere: for a person who takes part in it."""
+"""One rollout of one row, played as in a collection and not stored: for a person who takes part in it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Rollouts that are not waited for: when enough of a task's rollouts have ended, when its time is up, or when the
-policy has moved on.
+"""Stragglers: rollouts that end early because enough of their task's rollouts have ended, because its deadline passed,
+or because their policy version is too old.
 
 Each of them is recorded as failed, with stage `agent` and the reason as its kind: `enough`, `group_deadline` or
 `stale`. It has no reward. A resumed run that has the same limit leaves it alone; without the limit it is played.
@@ -17,10 +17,10 @@ from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.rollout import Job, Rollout, rollout_id
 
-#: The kinds of failure of rollouts that were not waited for, and the options that end them.
+#: The kinds of failure of stragglers, and the options that end them.
 ENDED_BY = {"enough": "enough", "group_deadline": "group_deadline", "stale": "max_staleness"}
 
-#: Seconds between two looks at the policy versions of the rollouts in flight.
+#: Seconds between two checks of the policy versions of the rollouts in flight.
 STALE_SECONDS = 0.5
 
 
@@ -51,7 +51,7 @@ class Stragglers:
         self._close_if_enough(task_id, opened)
 
     def start(self, job: Job) -> Failure | None:
-        """A rollout is to begin. Returns why it is not needed any more, if so."""
+        """A rollout is about to begin. Returns why it is no longer needed; None if it is."""
         opened = self._tasks.get(job.task_id)
         if opened is None or opened.closed is not None:
             return opened.closed if opened is not None else None
@@ -63,7 +63,7 @@ class Stragglers:
         return None
 
     def ended(self, rollout: Rollout) -> None:
-        """A rollout has ended. If it was the last one that its task needs, the others are ended."""
+        """A rollout has ended. If its task needs no more, the others are cancelled."""
         job = rollout.job
         opened = self._tasks.get(job.task_id)
         if opened is None:

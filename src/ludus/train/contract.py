@@ -114,7 +114,7 @@ class GroupFeed:
             raise UserError(cause, "Set limits.group, the seconds that a finished rollout waits for the others")
 
     async def __aenter__(self) -> Self:
-        """Start the policy and the places in which rollouts are played."""
+        """Start the policy and the engine."""
         if self._running is not None:
             raise UserError("a feed can be started once", "Make a new one")
         self.prepare()
@@ -136,7 +136,7 @@ class GroupFeed:
             self._ready.clear()
 
     def __aiter__(self) -> AsyncIterator[TrainingGroup]:
-        """The finished groups, in the order in which they are complete."""
+        """The finished groups, in the order of completion."""
         return self
 
     async def __anext__(self) -> TrainingGroup:
@@ -161,7 +161,7 @@ class GroupFeed:
             await self._changed.wait()
 
     async def play(self, task_id: str, row: dict[str, Any], size: int | None = None) -> TrainingGroup:
-        """Play one group now and wait for it. It is returned as it is: only `max_span` drops members."""
+        """Play one group now and wait for it. No group is dropped here; only `max_span` drops members."""
         policy = self.policy if size is None else dataclasses.replace(self.policy, size=size, min_size=0)
         environment = self.environment_of(row)
         group = self._open(task_id, environment, row, policy)
@@ -269,7 +269,7 @@ class GroupFeed:
         return True
 
     def _fresh(self, group: TrainingGroup) -> TrainingGroup | None:
-        """The group without members of weights that are too old; None if it is dropped for that."""
+        """The group without members of stale weights; None if too few are left."""
         limit = self.policy.max_staleness
         if limit is None:
             return group

@@ -10,10 +10,11 @@ TRL fixes the number of completions of a step, and each is one sequence:
 - A failed member, or one that is missing because its group was closed short, becomes a placeholder without loss. Its
   reward is None, which TRL leaves out of the group's baseline.
 - A masked member keeps its tokens, has no loss and the reward None.
-- A rollout of several sequences cannot be given to this trainer. It is left out like a masked one, and counted. If all
-  rollouts of a step are such, that is an error. `ludus.train.trl_worker` trains on all sequences of a rollout.
-- A step in which every rollout failed has a gradient of 0, and logs why. After three of them in a row the training
-  stops with the cause: more steps would only cost time.
+- This trainer cannot take a rollout of several sequences. It is left out like a masked one, and counted. If all
+rollouts
+  of a step have several, that is an error. `ludus.train.trl_worker` trains on all sequences of a rollout.
+- A step in which every rollout failed has a gradient of 0, and logs why. After three such steps in a row training stops
+  with the cause.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class TrlRollouts:
     ) -> None:
         self._environment, self._options, self._max_batch = environment, options, max_batch
         self._policy = replace(policy or GroupPolicy(), min_size=0, keep_without_signal=True)
-        # The rows are needed before there is a trainer, and so before there is a model.
+        # The rows are needed before there is a trainer with its model.
         reading: CollectArguments = {**options, "model": ScriptedModel(["-"]), "output": None, "resume": False}
         rows = Collection(environment, Options(**reading)).rows
         rows.survey()
@@ -115,7 +116,7 @@ class TrlRollouts:
         self._feed: GroupFeed | None = None
         self.counts: Counter[str] = Counter()  #: how the completions so far came about
         self._failed_steps = FailedSteps()
-        self._trainer: Any = None  # whose weights the policy is
+        self._trainer: Any = None  # the owner of the policy's weights
         self._seconds = self._generating = 0.0
 
     @property
@@ -242,7 +243,7 @@ def _sampled(row: dict[str, Any], args: Any) -> dict[str, Any]:
 
 
 def _check_trainable(completions: list[Completion], counts: Counter[str]) -> None:
-    """Count a step in which nothing can be trained on: TRL's loss is 0 then. Refuse what could never be trained on."""
+    """Count a step without trainable completions: its loss is 0. Refuse rollouts that can never be trained on."""
     if any(any(completion.mask) for completion in completions):
         return
     if counts["several_sequences"] == len(completions):

@@ -39,7 +39,7 @@ _TYPES = {"integer": int, "number": float, "string": str, "boolean": bool, "arra
 
 
 class _Driven:
-    """An agent that does what TRL says: tool calls from a queue, then the messages of the whole completion."""
+    """An agent that TRL drives: tool calls from a queue, then the messages of the whole completion."""
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()

@@ -1,8 +1,8 @@
 """The rollouts that a worker has finished, on their way to the collection.
 
-They are sent in batches: a frame for each rollout would cost more than many rollouts do. Every frame says how much work
-the worker wants to have (`room`): as many rollouts as it plays at once, those that wait for their group, and what it
-plays in the time that new work takes to arrive.
+They are sent in batches: a frame for each rollout would cost more than many a rollout. Every frame says how many
+rollouts the worker wants to have (`room`): those that it plays at once, those that wait for their group, and those that
+it plays until new work arrives.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ BATCH_SECONDS = 0.005
 BATCH_ROLLOUTS = 64
 BATCH_BYTES = 256 << 10
 
-#: If the collection reads so slowly that this many bytes wait to be sent, no more rollouts are started.
+#: Backpressure: while this many bytes are unsent, no more rollouts are started.
 MAX_UNSENT_BYTES = 4 << 20
 
-#: Work for this many seconds is asked for in advance by default, at most MAX_AHEAD rollouts. For slow rollouts that is
-#: nothing, so that the last ones do not wait for a worker while another is idle.
+#: Seconds of work to request in advance, at most MAX_AHEAD rollouts. For slow rollouts that is nothing, so that the
+#: last ones do not wait for a worker while another is idle.
 AHEAD_SECONDS = 0.05
 MAX_AHEAD = 1024
 
@@ -41,9 +41,9 @@ class TurnOutbox:
 
 
 class Outbox:
-    """Takes the finished rollouts of a worker, and the turns of those in flight. `plays_at_once` is how many rollouts
-    the worker may play now, `ahead` for how many seconds work is asked for in advance. `news` goes with the results: it
-    must not get lost if the worker dies after them."""
+    """Takes the finished rollouts of a worker, and the turns of those in flight. `plays_at_once` is the number of
+    rollouts that the worker may play now, `ahead` the seconds of work to request in advance. `news` travels with the
+    results, so that it is not lost if the worker dies after them."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Outbox:
         self._sent_at = perf_counter()
 
     def add(self, rollout: Rollout) -> Awaitable[None] | None:
-        """Take a finished rollout. Returns what to await if too much is unsent."""
+        """Take a finished rollout. Returns an awaitable if too much is unsent."""
         self._take(rollout)
         if len(self._heads) >= BATCH_ROLLOUTS or self._bytes >= BATCH_BYTES:
             self.flush()
@@ -93,7 +93,7 @@ class Outbox:
         return self._turns_added
 
     def settle_turn(self, number: int) -> Awaitable[None] | None:
-        """Returns what to await until the collection has written turns; None if it has."""
+        """An awaitable that ends when the collection has written these turns; None if it has already."""
         if number <= self._turns_saved:
             return None
         saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -101,7 +101,7 @@ class Outbox:
         return saved
 
     def turns_saved(self, count: int) -> None:
-        """The collection has written so many turns more."""
+        """The collection has written `count` more turns."""
         self._turns_saved += count
         waiting, self._unsaved = self._unsaved, deque()
         for number, saved in waiting:
@@ -116,7 +116,7 @@ class Outbox:
         return row
 
     def flush(self) -> None:
-        """Send what is there, and say how much work is wanted."""
+        """Send the batch with the current `room`."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -140,5 +140,5 @@ class Outbox:
         self._bytes += len(line)
 
     def room(self) -> int:
-        """How many rollouts the worker wants to have, those that it plays included."""
+        """How many rollouts the worker wants to have, including those in flight."""
         return self._plays_at_once() + min(int(self._pace * self._ahead), MAX_AHEAD)

@@ -1,4 +1,4 @@
-"""Playing many rollouts at once on one event loop: the whole of the engine in this process, and the inside of a worker.
+"""Plays many rollouts at once on one event loop: the engine of this process, and the core of a worker.
 
 A fixed number of asyncio tasks pull jobs from one source, so the number of rollouts in flight is bounded and the input
 is not read ahead. Each plays a job, records the rollout, and takes the next job. A cancel cancels all of them, and they
@@ -33,7 +33,7 @@ from ludus.runtime.boundary import Deadline
 from ludus.runtime.processes import shared_pool
 from ludus.runtime.threads import late_calls
 
-#: How long the end of a run waits for `close` calls that must wait for a hung thread.
+#: How long the end of a run waits for `close` calls that wait for a hung thread.
 LATE_CALLS_SECONDS = 30.0
 
 #: How many rollouts are in flight at first with `--concurrency auto`.
@@ -60,7 +60,7 @@ class FinishedRollouts(Protocol):
     """Takes finished rollouts."""
 
     def add(self, rollout: Rollout) -> Awaitable[None] | None:
-        """Take one. Returns what to await before the next, if anything."""
+        """Take a rollout. Returns an awaitable for backpressure, or None."""
 
     async def add_group(self, rollouts: list[Rollout]) -> None:
         """Take rollouts that were judged together."""
@@ -133,7 +133,7 @@ class Playing:
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Playing:
-        """Start the model. What an environment's sessions share is opened with its first rollout."""
+        """Start the model. An environment's shared object is opened with its first rollout."""
         settings, results, enter = self._settings, self._results, self._stack.enter_async_context
         options, model = settings.options, settings.model
         model.capture_tokens = tokens = options.play.tokens
@@ -172,7 +172,7 @@ class Playing:
         return work.jobs(self._seed)
 
     def _known(self, environment: Environment) -> Environment:
-        """The environment, about which everything is known that its rollouts need."""
+        """The environment, after its facts for playing are computed once."""
         name = environment.name
         if self._environments.get(name) is not environment:
             self._saves_turns[name] = self._turns is not None and why_not_saved(environment) is None
@@ -329,13 +329,13 @@ class Playing:
             else:
                 saved.end()
             episode.recorder.turns = (
-                None  # a reference cycle would keep the whole rollout until Python looks for cycles
+                None  # a reference cycle would keep the whole rollout alive until the next garbage collection
             )
         return played, episode.mask
 
 
 def _ended(job: Job, why: Failure | None, episode: Episode | None = None) -> Played | None:
-    """The record of a rollout that was not waited for, with what it had played; None without a reason."""
+    """The record of a rollout that was ended early, with its turns so far; None without a reason."""
     if why is None:
         return None
     rollout = Rollout(job)

@@ -1,7 +1,7 @@
 """What a worker process needs to play the rollouts of a collection, sent to it as a pickle.
 
-Classes and functions travel by their names. A class of an environment's folder is loaded from its file there. What no
-other process can import, because it was defined in a script or in a notebook, is refused here with one line.
+Classes and functions travel by name. A class of an environment's folder is loaded from its file. Classes that no other
+process can import, because a script or a notebook defines them, are refused with one line.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _HINT = "Move it to a module or an environment's folder, or leave workers out"
 
 @dataclass
 class WorkerSetup:
-    """What a worker is told: the environments, and the options of the collection, whose model is a spec or a `Model`
-    that can be pickled. With `checkpoint`, the turns of rollouts in flight are sent to the collection."""
+    """The setup of a worker: the environments and the options of the collection. The model is a spec, or a `Model` that
+    can be pickled. With `checkpoint`, the turns of rollouts in flight are sent to the collection."""
 
     environments: list[Environment]
     options: Options = field(default_factory=Options)
@@ -125,7 +125,7 @@ class _Pickler(pickle.Pickler):
         self.names = ModuleNames()
 
     def reducer_override(self, value: Any) -> Any:
-        """Called for every object that pickle does not know. Only classes and functions are looked at."""
+        """Called for every object that pickle does not know. Only classes and functions are checked."""
         if isinstance(value, (type, FunctionType)):
             module, name = value.__module__, value.__qualname__
             if module == "__main__":
