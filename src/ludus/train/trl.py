@@ -11,8 +11,7 @@ TRL fixes the number of completions of a step, and each is one sequence:
   reward is None, which TRL leaves out of the group's baseline.
 - A masked member keeps its tokens, has no loss and the reward None.
 - This trainer cannot take a rollout of several sequences. It is left out like a masked one, and counted. If all
-rollouts
-  of a step have several, that is an error. `ludus.train.trl_worker` trains on all sequences of a rollout.
+  rollouts of a step have several, that is an error. `ludus.train.trl_worker` trains on all sequences of a rollout.
 - A step in which every rollout failed has a gradient of 0, and logs why. After three such steps in a row training stops
   with the cause.
 """
