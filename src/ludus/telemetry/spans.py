@@ -1,9 +1,9 @@
-"""The spans of a finished rollout, made from its record: nothing is traced while it is played.
+"""The spans of a finished rollout, built from its record: nothing is traced while it is played.
 
 A rollout is one trace. Its root is the rollout; below it are open, the turns, verify and close; below a turn are its
-model call and its tool calls. Attributes have the names of OpenTelemetry's conventions for generative AI, and names
-that begin with `ludus.` where there is no convention. Texts of a prompt, a model or a tool, and the causes of failures,
-which may quote them, are attributes only if they are asked for.
+model call and its tool calls. Attributes have the names of OpenTelemetry's conventions for generative AI; others begin
+with `ludus.`. Texts of prompts, models and tools, and the causes of failures that may quote them, are attributes only
+on request.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def spans_of(rollout: Rollout, options: SpanOptions) -> RolloutSpan:
 
 
 def _steps(times: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The steps in the order in which they began. One that was cancelled may have no end."""
+    """The steps in the order of their starts. A cancelled step may have no end."""
     steps = [step for step in times["steps"] if "seconds" in step] if times is not None else []
     return sorted(steps, key=lambda step: float(step["at"]))
 
@@ -162,7 +162,7 @@ def _describe_model_call(span: RolloutSpan, step: dict[str, Any], options: SpanO
 
 
 class _ToolCalls:
-    """The calls in a rollout's trajectory, handed out by name in the order in which they were made."""
+    """The calls in a rollout's trajectory, taken by name in their order."""
 
     def __init__(self, rollout: Rollout, options: SpanOptions) -> None:
         output = rollout.response.output if rollout.response is not None else []

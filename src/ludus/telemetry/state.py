@@ -1,4 +1,4 @@
-"""What a running collection looks like now: the one source of every chart."""
+"""The current state of a collection: the one source of every chart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 @dataclass(frozen=True)
 class RunState:
-    """The state of a run. `step` counts rollouts that have an outcome, those of a resumed run included. `finished`
+    """The state of a run. `step` counts all rollouts with an outcome, also earlier ones of a resumed run. `finished`
     counts those of this run."""
 
     totals: RunTotals
@@ -31,7 +31,7 @@ class RunState:
 
     @property
     def step(self) -> int:
-        """The place on the axis of a chart."""
+        """The position on a chart's axis."""
         return sum(self.totals.counts.values())
 
     def scalars(self, before: RunState | None = None) -> dict[str, float]:
