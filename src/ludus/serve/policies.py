@@ -10,18 +10,20 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from yarl import URL
 
 from ludus.http.messages import Refusal
 from ludus.model import Model
 from ludus.models.openai import OpenAIModel
 from ludus.models.vllm import VllmModel
 from ludus.runtime.keys import remember_key
+from ludus.runtime.urls import checked_url
 
 #: Idle models whose connections stay open.
 MOST_MODELS = 64
+_PORTS = {"http": 80, "https": 443}
 _NO_KEY = "LUDUS_POLICY_KEY_COMES_WITH_THE_REQUEST"
 
 
@@ -42,7 +44,7 @@ class Policies:
     """The models that requests named. The most recent stay open, so that later requests reuse their connections."""
 
     def __init__(self, allowed: tuple[str, ...], tokens: bool) -> None:
-        self._allowed = tuple(URL(url) for url in allowed)
+        self._allowed = tuple(_normal(checked_url(url, "an allowed policy")) for url in allowed)
         self._tokens = tokens
         self._models: OrderedDict[Policy, OpenAIModel] = OrderedDict()
         self._users: Counter[Policy] = Counter()
@@ -84,10 +86,14 @@ class Policies:
             problem = error.errors()[0]
             raise Refusal.field(["policy", *map(str, problem["loc"])], problem["type"], problem["msg"]) from None
         remember_key(policy.api_key)
-        url = _parsed(policy.base_url)
-        if url is None or not any(_is_under(url, prefix) for prefix in self._allowed):
+        try:
+            url = _normal(urlsplit(policy.base_url))
+            allowed = any(_is_under(url, prefix) for prefix in self._allowed)
+        except ValueError:  # it is no URL
+            allowed = False
+        if not allowed:
             raise Refusal(403, "this server does not allow that policy: its operator must name it with --allow-policy")
-        return policy.model_copy(update={"base_url": str(url)})
+        return policy.model_copy(update={"base_url": url.geturl()})
 
 
 def _model(policy: Policy, tokens: bool) -> OpenAIModel:
@@ -98,20 +104,42 @@ def _model(policy: Policy, tokens: bool) -> OpenAIModel:
     return model
 
 
-def _parsed(url: str) -> URL | None:
-    try:
-        return URL(url)
-    except ValueError:
-        return None
-
-
-def _is_under(url: URL, prefix: URL) -> bool:
+def is_under(url: str, prefix: str) -> bool:
     """Whether a URL equals a prefix or lies below it. A prefix with neither port nor path allows any port."""
-    if url.user is not None or url.password is not None or url.query_string or url.fragment:
+    return _is_under(_normal(urlsplit(url)), _normal(urlsplit(prefix)))
+
+
+def _is_under(url: SplitResult, prefix: SplitResult) -> bool:
+    if "@" in url.netloc or url.query or url.fragment:
         return False
-    if (url.scheme, url.host) != (prefix.scheme, prefix.host):
+    if (url.scheme, url.hostname) != (prefix.scheme, prefix.hostname):
         return False
-    path = prefix.raw_path.rstrip("/")
-    if url.port != prefix.port and (prefix.explicit_port is not None or path):
+    path = prefix.path.rstrip("/")
+    if _port(url) != _port(prefix) and (prefix.port is not None or path):
         return False
-    return url.raw_path == path or url.raw_path.startswith(f"{path}/")
+    return url.path == path or url.path.startswith(f"{path}/")
+
+
+def _port(url: SplitResult) -> int:
+    return url.port or _PORTS[url.scheme]
+
+
+def _normal(url: SplitResult) -> SplitResult:
+    """A URL with an ASCII host in lower case, and a path without `.` and `..`, also where these are written `%2e`.
+
+    Raises ValueError for what is no HTTP URL.
+    """
+    if url.scheme not in _PORTS or not url.hostname or url.port == 0:
+        raise ValueError("no HTTP URL")
+    segments: list[str] = []
+    steps = url.path.split("/")[1:]
+    for step in steps:
+        dots = step.lower().replace("%2e", ".")
+        if dots == "..":
+            del segments[-1:]
+        elif dots != ".":
+            segments.append(step)
+    if steps and steps[-1].lower().replace("%2e", ".") in (".", ".."):
+        segments.append("")
+    path = "".join(f"/{segment}" for segment in segments) or "/"
+    return url._replace(netloc=url.netloc.lower().encode("idna").decode(), path=path)
