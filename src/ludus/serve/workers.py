@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
 import sys
 import tempfile
@@ -21,13 +22,14 @@ import orjson
 
 from ludus.errors import UserError
 from ludus.http.guard import LOOPBACK
+from ludus.runtime.restarts import Restarts
 from ludus.serve.plan import Plan
 from ludus.serve.site import Sockets
 
 log = logging.getLogger("ludus.serve")
 
-#: A worker that dies this often within a minute is not started again.
-MAX_DEATHS = 5
+#: A worker that was ready for so many seconds has worked: its death is not a failed start.
+WORKED_SECONDS = 60.0
 STOP_SECONDS = 20.0
 LONGEST_FOLDER = 72
 
@@ -38,6 +40,7 @@ class _Worker:
     process: asyncio.subprocess.Process | None = None
     waiting_for: str = "its process"
     ready: bool = False
+    ready_since: float = math.inf
     restarts: int = 0
 
 
@@ -114,26 +117,26 @@ class Workers:
             self._failed.set_exception(error)
 
     async def _watch(self, worker: _Worker) -> None:
-        deaths: list[float] = []
+        restarts = Restarts()
         while True:
             error = await self._run(worker)
             if self._stopping:
                 return
             assert worker.process is not None
-            now, status = monotonic(), worker.process.returncode
-            deaths = [when for when in deaths if when > now - 60] + [now]
-            if error is not None or len(deaths) >= MAX_DEATHS:
+            status = worker.process.returncode
+            pause = restarts.pause(worked=monotonic() - worker.ready_since >= WORKED_SECONDS)
+            if error is not None or pause is None:
                 why = error or f"worker {worker.number} keeps dying (last with status {status})"
                 if self._failed is not None and not self._failed.done():
                     self._failed.set_exception(UserError(why))
                 return
             worker.restarts += 1
             self._say(f"worker {worker.number} died with status {status}: starting it again")
-            await asyncio.sleep(0.1 * 2 ** (len(deaths) - 1))
+            await asyncio.sleep(pause)
 
     async def _run(self, worker: _Worker) -> str | None:
         """Run a worker process until it ends, and return the error that it reported, or None."""
-        worker.ready, worker.waiting_for = False, "its process"
+        worker.ready, worker.ready_since, worker.waiting_for = False, math.inf, "its process"
         fds = {name: listening.fileno() for name, listening in self._sockets.items()}
         worker.process = process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -153,7 +156,7 @@ class Workers:
             worker.waiting_for = report.get("waiting_for", worker.waiting_for)
             error = report.get("error", error)
             if report.get("ready"):
-                worker.ready, worker.waiting_for = True, ""
+                worker.ready, worker.ready_since, worker.waiting_for = True, monotonic(), ""
         await process.wait()
         worker.ready = False
         return error

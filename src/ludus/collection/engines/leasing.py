@@ -31,12 +31,10 @@ from ludus.collection.progress import StageReport
 from ludus.collection.recording import EncodedRollout
 from ludus.errors import Failure, UserError
 from ludus.rollout import Rollout, rollout_id
+from ludus.runtime.restarts import Restarts
 
 if TYPE_CHECKING:
     from ludus.collection.collector import Collector
-
-#: So many workers in a row may die before they are ready.
-MAX_FAILED_STARTS = 3
 
 #: Seconds that a worker may take to end, in addition to what its sessions may take to close.
 END_SECONDS = 10.0
@@ -56,7 +54,8 @@ class LeasingEngine(ABC):
         self._stop_seconds = closing + LATE_CALLS_SECONDS + END_SECONDS
         self._leases = Leases()
         self._running: dict[int, WorkerConnection] = {}
-        self._started = self._died = self._failed_starts = self._dealt = 0
+        self._started = self._died = self._dealt = 0
+        self._restarts = Restarts()
         self._stats: list[dict[str, Any]] = []
         self.on_started: Callable[[WorkerConnection], None] = lambda _: None  #: called with every worker
 
@@ -234,13 +233,13 @@ class LeasingEngine(ABC):
         worker.give(leases, self._collector.recorder)
 
     async def _bury(self, worker: WorkerConnection, how: str) -> None:
-        """Count a worker that died, and put back what it was playing."""
+        """Count a worker that died, put back what it was playing, and wait until another may start."""
         self._died += 1
         ended = self._leases.revoke(worker.number)
         lost = sum(len(lease.missing) for lease in ended)
-        if not worker.lost_with_machine:
-            self._failed_starts = 0 if lost or worker.delivered else self._failed_starts + 1
-        if self._failed_starts >= MAX_FAILED_STARTS:
+        worked = bool(lost or worker.delivered)
+        pause = 0.0 if worker.lost_with_machine else self._restarts.pause(worked=worked)
+        if pause is None:
             hint = "Run it without workers to see more"
             raise UserError(f"{self.workers_word} end with {how} before they can play a rollout", hint)
         self._dealt -= lost
@@ -254,6 +253,7 @@ class LeasingEngine(ABC):
                     await waits
             self._dealt += len(given_up)
         self._deal()
+        await asyncio.sleep(pause)
 
     def _crashed(self, lease: WorkLease, repeat: int, how: str) -> Rollout:
         rollout = Rollout(lease.work.job(self._setup.options.play.seed, repeat))
