@@ -82,9 +82,9 @@ def test_only_offered_environments_are_played_and_only_in_turn(visitor: Visitor,
 def test_a_command_is_answered_and_is_no_turn(visitor: Visitor):
     table = post(visitor, "start", environment=COUNTER)["table"]
     for line, answer in (
-        ("/help", "/verify ends the rollout and shows the verdict"),
+        ("/help", "end the rollout and see the verdict"),
         ("/tools", "increment_counter(count) Add to the counter."),
-        ("/hlep me", "there is no command /hlep: /help lists the commands"),
+        ("/hlep me", "unknown command /hlep: /help lists commands"),
         ("/call", "/call needs a tool"),
     ):
         until_state(visitor, table, "yours")

@@ -9,59 +9,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Any, Protocol
+from contextlib import asynccontextmanager
+from typing import Any
 
 from ludus.agent import Agent
+from ludus.agents.person_seat import PersonSeat
 from ludus.agents.simulated_user import is_users
 from ludus.agents.typed_calls import Call, read_turn
 from ludus.environment import Environment
 from ludus.episode import Episode
 from ludus.errors import Interrupt
-from ludus.game import Game
 from ludus.model import Model, Request
-from ludus.resources import Resources
-from ludus.response import Item, Response, function_call, message
+from ludus.response import Response, function_call, message
 
 A_WEEK = 7 * 24 * 3600.0
 
 
 class EndedByHand(Interrupt):
     """The person ended the rollout and wants the verdict."""
-
-
-class PersonSeat(Protocol):
-    """What a person sees of a rollout while it is played, and where the person types."""
-
-    tools: list[dict[str, Any]]
-    game: Game | None
-
-    def watch(self, resources: Resources) -> None:
-        """The session has opened."""
-
-    def follow(self, request: Request) -> None:
-        """Show the new items of a request."""
-
-    def catch_up(self, items: list[Item]) -> None:
-        """Show the items that are new since the last call."""
-
-    def show_end(self) -> None:
-        """Show the last observation of a game, which the model never sees."""
-
-    def show_answer(self, items: list[Item]) -> None:
-        """Show an answer of the model as it arrives."""
-
-    def mark_shown(self, count: int) -> None:
-        """Count the next items as shown."""
-
-    async def read(self) -> str | None:
-        """What the person types next; None when the person wants the verdict."""
-
-    def say(self, line: str) -> None:
-        """Tell the person something."""
-
-    def waiting(self, name: str) -> AbstractContextManager[Any]:
-        """While it holds, the person waits for a model."""
 
 
 class PersonModel(Model):
@@ -112,7 +77,7 @@ class WatchedModel(Model):
         screen.follow(request)
         with screen.waiting(self.name):
             response = await self._model.respond(request)
-        screen.show_answer(list(response.output))
+        screen.show(list(response.output))
         screen.mark_shown(len(response.output))
         return response
 

@@ -15,16 +15,15 @@ from time import monotonic
 from typing import Any
 
 from ludus.agents.person import seat_person
+from ludus.agents.person_seat import PersonSeat
 from ludus.agents.typed_calls import Call, read_turn, signature
 from ludus.collection.single import play_one
 from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.errors import UserError
-from ludus.game import Game, observation_items
 from ludus.http.messages import Refusal
 from ludus.model import Request
 from ludus.models import open_model
-from ludus.resources import Resources
 from ludus.response import Item, function_call
 from ludus.runtime.keys import without_keys
 from ludus.view.one import clipped
@@ -36,34 +35,18 @@ MAX_ENDED = 32
 #: A rollout ends if no page has polled it for so many seconds. A background tab polls once a minute.
 LEFT_AFTER = 300.0
 
-_HELP_AS_MODEL = {
-    "NAME key=value ...": "calls a tool",
-    "/call NAME {...}": "calls a tool with these arguments, even if they are invalid",
-    "any other text": "is your answer, or your move in a game",
-}
-_HELP_AS_USER = {"any text": "is the next message to the model"}
-_HELP = {
-    "/say TEXT": "sends a text that looks like a call or a command",
-    "/tools": "lists the tools",
-    "/verify": "ends the rollout and shows the verdict, as the button Verdict does",
-    "/quit": "leaves without a verdict, as the button Leave does",
-}
 
-
-class PlayTable:
+class PlayTable(PersonSeat):
     """A rollout in which a person takes part. `entries` are the page's content, in order."""
 
     def __init__(self, *, as_model: bool) -> None:
+        super().__init__(as_model=as_model)
         self.entries: list[dict[str, Any]] = []
-        self.tools: list[dict[str, Any]] = []
-        self.game: Game | None = None
         self.state = "opening"  # then `yours`, `waiting` or `ended`
         self.result: dict[str, Any] | None = None
         self.problem: str | None = None
         self.task: asyncio.Task[None] | None = None
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
-        self._shown = self._steps_shown = 0
-        self._as_model = as_model
         self._turn = 0
         self._looked = monotonic()
 
@@ -72,37 +55,14 @@ class PlayTable:
         """Seconds since a page last polled it."""
         return monotonic() - self._looked
 
-    def watch(self, resources: Resources) -> None:
-        """Keep the game, if the resources are one."""
-        self.game = resources if isinstance(resources, Game) else None
-
     def follow(self, request: Request) -> None:
         """Show the new items of a request."""
         self._turn = request.turn
-        self.tools = [entry for entry in request.params.get("tools") or () if isinstance(entry, dict)]
-        self.catch_up(request.input)
+        super().follow(request)
 
-    def catch_up(self, items: list[Item]) -> None:
-        """Show the new rewards of a game, then the new items."""
-        steps = self.game.steps if self.game is not None else []
-        for step in steps[self._steps_shown :]:
-            self.say(f"reward {step.reward:g}")
-        self._steps_shown = len(steps)
-        self.show_answer(items[self._shown :])
-        self._shown = max(self._shown, len(items))
-
-    def show_end(self) -> None:
-        """Show the last observation of a game."""
-        if self.game is not None and self.game.over:
-            self.show_answer(observation_items(self.game.steps[-1].observation))
-
-    def show_answer(self, items: list[Item]) -> None:
+    def show(self, items: list[Item]) -> None:
         """Show items."""
         self.entries += [{"item": clipped(dict(item))} for item in items]
-
-    def mark_shown(self, count: int) -> None:
-        """Count the next items as shown."""
-        self._shown += count
 
     async def read(self) -> str | None:
         """Wait for the person's next line that is no command; None for the verdict."""
@@ -112,36 +72,18 @@ class PlayTable:
             self.state = "waiting"
             if line is None or line.split()[0] == "/verify":
                 return None
-            if not self._run_command(line.split()[0]):
+            if not self.run_command(line.split()[0]):
                 if (item := self._typed_item(line)) is not None:
                     self.entries.append({"item": clipped(item), "typed": True})
                 return line
 
     def _typed_item(self, line: str) -> Item | None:
-        if not self._as_model:
+        if not self.as_model:
             return {"type": "message", "role": "user", "content": line.removeprefix("/say ")}
         turn = read_turn(line, self.tools)
         if isinstance(turn, Call):  # its output will name the same id
             return function_call(turn.name, turn.arguments, call_id=f"call_{self._turn}")
         return {"type": "message", "role": "assistant", "content": turn} if turn is not None else None
-
-    def _run_command(self, word: str) -> bool:
-        """Run a command that a person typed; False if the word is no command."""
-        if word == "/help":
-            for name, meaning in {**(_HELP_AS_MODEL if self._as_model else _HELP_AS_USER), **_HELP}.items():
-                self.say(f"{name} {meaning}")
-        elif word == "/tools":
-            for entry in self.tools:
-                self.say(f"{signature(entry)} {entry.get('description') or ''}".strip()[:2000])
-            if not self.tools:
-                self.say("there are no tools")
-        elif word == "/quit":
-            self.leave()
-        elif word.startswith("/") and word[1:].isalpha() and word not in ("/call", "/say"):
-            self.say(f"there is no command {word}: /help lists the commands, /say sends any text")
-        else:
-            return False
-        return True
 
     def leave(self) -> None:
         """End the rollout without a verdict; its session is closed."""
@@ -171,7 +113,7 @@ class PlayTable:
         return {
             "entries": self.entries[skip:],
             "state": self.state,
-            "as": "model" if self._as_model else "user",
+            "as": "model" if self.as_model else "user",
             "tools": [signature(entry) for entry in self.tools],
             "result": self.result,
             "problem": self.problem,
