@@ -131,7 +131,7 @@ async def test_a_dead_server_is_skipped():
 
 
 async def test_the_sandboxes_of_a_silent_owner_are_closed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(remote, "_REPORT", 3600.0)
+    monkeypatch.setattr(remote, "_HEARTBEAT", 3600.0)
     async with server(silence=0.4) as (app, url), provider(url) as remotes:
         sandbox = await remotes.open(SandboxSpec())
         await until_async(lambda: app.state()["sandboxes"] == 0)
@@ -140,7 +140,7 @@ async def test_the_sandboxes_of_a_silent_owner_are_closed(monkeypatch: pytest.Mo
 
 
 async def test_the_sandboxes_of_an_owner_that_reports_stay(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(remote, "_REPORT", 0.05)
+    monkeypatch.setattr(remote, "_HEARTBEAT", 0.05)
     async with server(silence=1.0) as (app, url), provider(url) as remotes:
         sandbox = await remotes.open(SandboxSpec())
         await until_async(lambda: app.requests["/sandbox/renew", 200] > 30)
