@@ -3,7 +3,7 @@
 The program is started for each rollout with `OPENAI_BASE_URL` and `ANTHROPIC_BASE_URL` pointing at a proxy on loopback,
 and a key that is valid for this rollout only. It reads the prompt from stdin, as a Responses request without a model.
 It may call the task's tools at `LUDUS_TOOLS_URL/NAME`. The trajectory and its tokens are rebuilt from the program's
-model calls; what the program prints is ignored.
+model calls; its stdout is ignored.
 
 The operator chooses the program, and it runs as the operator's user. It inherits `PATH`, the locale, the time zone and
 the environment variables that `pass_env` names. It works in a folder that is deleted afterwards. It is killed at the

@@ -66,7 +66,7 @@ class ProxiedModel:
     def format_observation_messages(
         self, message: dict[str, Any], outputs: list[dict[str, Any]], template_vars: dict[str, Any] | None = None
     ) -> list[dict[str, Any]]:
-        """What the model reads of its commands."""
+        """The outputs of commands, as the model reads them."""
         observations: list[dict[str, Any]] = self._calls.format_toolcall_observation_messages(
             actions=message["extra"]["actions"],
             outputs=outputs,

@@ -1,8 +1,8 @@
 """A rollout in which a person takes part: in place of the model, or as a user who sends the model more messages.
 
 Both are ordinary rollouts, driven by the environment's own agent, so a person plays the same loop as a collection. A
-person who plays the model is a `Model`; a model that is watched is wrapped in one that shows its answers. Where the
-person sits, at a terminal or before a web page, is a `PersonSeat`.
+person who plays the model is a `Model`. A watched model is wrapped in a model that shows its answers. A `PersonSeat` is
+the terminal or the web page of the person.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An agent that replays a stored rollout: it brings a session to the state after the rollout, or after part of it.
 
 The five steps are those of every rollout; only the agent differs. It runs the recorded tool calls again and calls no
-model. What a tool returns now is compared with what the record says. A difference is drift: the environment has changed
-since the rollout was collected, so the new reward may differ for that reason.
+model. The outputs are compared with the recorded ones. A difference is drift: the environment has changed since the
+rollout was collected, so the new reward may differ for that reason.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def in_turns(calls: Iterable[AnsweredCall], turns: dict[int, int]) -> Iterator[l
 def parallel_turns(output: list[Item], model_calls: Any, assumed: bool) -> dict[int, int]:
     """The turn of every function call that ran at once with others of its turn, by its index in the trajectory.
 
-    `assumed` is what a record says that does not have the field.
+    `assumed` is the value for a record without the field.
     """
     sizes = sizes_of(model_calls)
     if sizes is None or min(sizes) < 0:

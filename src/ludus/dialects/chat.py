@@ -45,7 +45,7 @@ _CONVERTED = frozenset(
     {"input", "instructions", "max_output_tokens", "text", "reasoning", "tools", "tool_choice", "include"}
     | {"top_logprobs", "parallel_tool_calls", "stream_options"}
 )
-#: Fields that only a Responses server supports, and the default value of each, which loses nothing.
+#: Fields that only a Responses server supports, each with its default value: leaving that out loses nothing.
 _UNSUPPORTED = {"background": False, "truncation": "disabled", "max_tool_calls": None, "context_management": None}
 #: Fields that refer to a conversation stored on the server.
 _STORED = ("previous_response_id", "conversation", "prompt")

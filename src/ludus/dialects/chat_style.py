@@ -10,7 +10,7 @@ ReasoningPlace = Literal["reasoning_content", "reasoning", "reasoning_details", 
 
 @dataclass(frozen=True, slots=True)
 class ChatStyle:
-    """What one chat server expects where the dialect has no standard.
+    """The settings of one chat server for which the dialect has no standard.
 
     `reasoning` is where requests put earlier reasoning: a field of the assistant's message, `think` for tags in its
     text (for a server without a reasoning parser; tags in its answers are parsed too), or `none` for a server that

@@ -188,7 +188,7 @@ def _plain_cell(cell: Any, schema: Any) -> Any:
 
 
 def _converted(value: Any, types: list[Any]) -> Any:
-    """The text as the first of the types that can be made of it with Python's `int` and `float`."""
+    """The text converted to the first type that Python's `int` and `float` accept."""
     for name in types if isinstance(value, str) else ():
         try:
             if name == "integer":

@@ -1,7 +1,7 @@
 """Spreadsheet formulas that a model wrote: read, checked and computed.
 
 A formula begins with `=` and may use numbers, + - * / ( ), cells such as B2, and the functions SUM, MIN, MAX, AVERAGE
-and COUNT of ranges such as B2:B5. Any text is accepted: what is no formula raises `FormulaError`. Every cell is
+and COUNT of ranges such as B2:B5. Any text is accepted; other texts than formulas raise `FormulaError`. Every cell is
 computed once, so the time is in proportion to the length of all formulas and the size of their ranges.
 """
 

@@ -138,7 +138,7 @@ def undelimited(expected: str) -> str:
 
 
 def rewritten(text: str) -> str:
-    """The text with notation that the library misreads rewritten in a form that it reads."""
+    """The text with misread notation rewritten in a form that the library reads."""
     text = _GROUPED.sub(lambda match: _SEPARATOR.sub("", match[0]), text)
     text = _SPACED_BOX.sub(lambda match: match[0].replace(" ", ""), text)
     text = _ROOT.sub(lambda match: rf"\sqrt{{{match[1] or match[2] or match[3] or ''}}}", text)

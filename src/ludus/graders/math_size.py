@@ -41,7 +41,7 @@ MOST_BITS = 100_000
 MOST_CHARACTERS = 2_000
 DEEPEST = 25
 
-#: A box may list this many parts more than twice those of the expected answer: a list of guesses is not an answer.
+#: A box may list at most 2 * (parts of the expected answer) + MOST_PARTS parts: a list of guesses is not an answer.
 MOST_PARTS = 20
 
 _NAMES = {Pow: "power", exp: "power", binomial: "binomial coefficient", Product: "product"}

@@ -61,7 +61,7 @@ _DIGITS = 50
 _MOST_DIGITS = 150
 _DIGITS_OF_EXTREMES = 2000
 
-#: What the first variable gets at each point; the next ones get other values. Negative ones tell x from |x|.
+#: The first variable's value at each point; the other variables get other values. Negative ones distinguish x from |x|.
 _POINTS = (
     Rational(17, 11),
     Rational(-23, 13),
@@ -199,7 +199,7 @@ def _is_zero(expression: Expr, values: dict[Symbol, Any]) -> bool | None:
 
 
 def _cancels(expression: Expr, values: dict[Symbol, Any], digits: int) -> bool | None:
-    """Whether all of so many digits of an expression cancel; None if it has no value."""
+    """Whether the first `digits` digits of an expression all cancel; None if it has no value."""
     try:
         parts = expression.evalf(_DIGITS, subs=values, maxn=digits).as_real_imag()
     except Exception:  # sympy raises many kinds of error for expressions without a value
@@ -210,7 +210,7 @@ def _cancels(expression: Expr, values: dict[Symbol, Any], digits: int) -> bool |
 
 
 def _is_extreme(total: Expr, values: dict[Symbol, Any]) -> bool:
-    """Whether a term of a sum is so small beside another that 150 digits may not tell it from nothing."""
+    """Whether a term of a sum may be lost in 150 digits beside another term."""
     sizes = [abs(term.evalf(5, subs=values)) for term in total.args]
     known = [size for size in sizes if size.is_Number and size > 0]
     return bool(len(known) > 1 and min(known) * 10**_MOST_DECIMALS < max(known))

@@ -1,7 +1,7 @@
-"""Whether what a program printed or returned is what was expected.
+"""Compares the output or the return value of a program with the expected one.
 
-What is compared comes from hostile programs: any text and any JSON value is accepted, nothing raises, and the time is
-in proportion to the size.
+The values come from hostile programs: any text and any JSON value is accepted, nothing raises, and the time is in
+proportion to the size.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Programs that nobody trusts, run on one input at a time in a sandbox.
+"""Untrusted programs, run on one input at a time in a sandbox.
 
-A program gets its input and nothing else: what it should print or return never enters the sandbox, and the comparison
-happens outside. Each input gets a process of its own, and a Python program finds no files of earlier inputs. Time is
-CPU time, so that a busy machine does not turn a right answer into a wrong one; a wall-clock limit ends programs that
-only wait.
+A program gets its input and nothing else: the expected output never enters the sandbox, and the comparison happens
+outside. Each input gets a process of its own, and a Python program finds no files of earlier inputs. Time is CPU time,
+so that a busy machine does not turn a right answer into a wrong one; a wall-clock limit ends programs that only wait.
 """
 
 from __future__ import annotations

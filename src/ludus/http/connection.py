@@ -1,9 +1,8 @@
 """One keep-alive connection of the HTTP/1.1 client: it sends a request, and reads the reply within limits.
 
-The parser is that of our servers. A connection carries one request at a time. It is reusable only after a whole reply,
-so no later request can get the reply of one that was cancelled. (A server that
-replies twice to one request cannot be told apart: a second reply that arrives after the next request is taken for its
-reply.)
+Our servers use the same parser. A connection carries one request at a time. It is reusable only after a whole reply, so
+no later request can get the reply of one that was cancelled. (A second reply to one request is not detected if it
+arrives after the next request: it is taken for that request's reply.)
 """
 
 from __future__ import annotations

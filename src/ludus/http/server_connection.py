@@ -1,7 +1,7 @@
 """One connection of a client to a server: it reads HTTP/1.1 requests, and lets an ASGI application answer each.
 
 A small request costs a general server more CPU than our own work on it: `benchmarks/serving.py` compares this one with
-uvicorn. The parser is that of our client. Pipelined requests are answered in order. A connection has no timers: its
+uvicorn. Our client uses the same parser. Pipelined requests are answered in order. A connection has no timers: its
 server checks all connections periodically.
 """
 

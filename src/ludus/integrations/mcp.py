@@ -7,9 +7,9 @@
         async def verify(self, task: Task, response: Response) -> float:
             return float("sunny" in response.output_text)
 
-Each rollout opens and closes an MCP session. The model can call the tools that the server lists, or those of them that
-the row lists, and no others. The model sees the server's answers, also errors. If the connection to the server breaks,
-the rollout fails in the current stage.
+Each rollout opens and closes an MCP session. The model can call the server's tools, or only those that the row lists.
+The model sees the server's answers, also errors. If the connection to the server breaks, the rollout fails in the
+current stage.
 """
 
 from __future__ import annotations

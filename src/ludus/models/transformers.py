@@ -185,7 +185,7 @@ class TransformersModel(Model):
                 self._decoder = Decoder(self._model, self.config.max_batch)
             self._decoder.run(take_rows, finish)
         except Exception as error:
-            self._decoder = None  # its memory may be what was missing
+            self._decoder = None  # it may hold the memory that was missing
             for prepared in unfinished.values():
                 prepared.queued.settle(_failure(error))
         self._counts["seconds"] += time.perf_counter() - started

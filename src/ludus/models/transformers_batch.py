@@ -34,7 +34,7 @@ class BatchedRequest:
         _settle(self.answer, result)
 
 
-#: Takes at most so many waiting requests, without blocking.
+#: Takes at most this number of waiting requests, without blocking.
 Take = Callable[[int], list[BatchedRequest]]
 
 

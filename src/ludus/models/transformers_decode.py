@@ -4,7 +4,7 @@ Batching is continuous: a row leaves when it is complete, reaches its limit or i
 place, so that a short answer never waits for the longest of its batch. A row joins by filling the key-value cache with
 its prompt but for the last token; the last token is its first step. Equal prompts that join together are computed once.
 
-Models whose cache is not one of plain attention (sliding windows, state spaces) decode batch by batch.
+Models with another cache than plain attention (sliding windows, state spaces) decode batch by batch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Row:
         return self.complete or len(self.generated) >= self.limit or self.is_cancelled()
 
 
-#: Gives at most so many waiting rows, without blocking.
+#: Takes at most this number of waiting rows, without blocking.
 Take = Callable[[int], list[Row]]
 
 

@@ -135,7 +135,7 @@ class SlotCache:
                 store[layer, places, :, :width] = state[source].to(store.dtype)
 
     def _reserve(self, columns: int) -> None:
-        """Make room for so many columns."""
+        """Make room for this number of columns."""
         if not self._stores:  # only prompts of one token so far: no text has shown the shape yet
             self._fill([(0,)], [[0]])
         have = self._stores[0].shape[3]
@@ -178,7 +178,7 @@ class SlotCache:
 
 
 class _View(Cache):  # type: ignore[misc]  # transformers has no types
-    """What the model sees as its cache in one step: the slots and columns in use."""
+    """The model's view of the cache in one step: the slots and columns in use."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         super().__init__(layers=[])
@@ -187,7 +187,7 @@ class _View(Cache):  # type: ignore[misc]  # transformers has no types
         self._slots = torch.arange(size, device=device)
 
     def use(self, stores: list[torch.Tensor], rows: int, columns: int) -> None:
-        """Show so many slots and columns of the keys and values."""
+        """Show this number of slots and columns of the keys and values."""
         self._stores, self._rows, self._columns = stores, rows, columns
 
     def update(

@@ -66,7 +66,7 @@ class VllmModel(OpenAIModel):
 
 
 def _object(metadata: dict[str, Any], key: str) -> dict[str, Any]:
-    """A JSON object from the metadata of a row, where it is text: metadata values must be texts."""
+    """A JSON object in the metadata of a row. It is JSON text there, because metadata values must be texts."""
     value = metadata.get(key)
     if value is None:
         return {}

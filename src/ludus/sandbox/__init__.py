@@ -1,4 +1,4 @@
-"""Sandboxes: one protocol to run what a model wrote, and several providers of it."""
+"""Sandboxes: one protocol to run untrusted code, and several providers of it."""
 
 from ludus.sandbox.protocol import (
     HOME,

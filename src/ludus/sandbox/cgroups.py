@@ -56,7 +56,7 @@ class ControlGroup:
             _write(usable.pids / name / "pids.max", processes)
 
     def add(self, pid: int) -> None:
-        """Move a process into the groups. What it starts from now on is in them too."""
+        """Move a process into the groups. Its later children are in them too."""
         for folder in self.folders:
             (folder / "cgroup.procs").write_text(str(pid))
 

@@ -1,4 +1,4 @@
-"""What a spec can ask for and some providers lack: an environment that needs it is refused at its start."""
+"""Features of a spec that some providers lack: an environment that needs one is refused at its start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Sandboxes from images, by runc: a userland of their own, in new namespaces of every kind, without network.
 
 Programs are root inside, without any capability: they own the files of the image and may change them. Outside they are
-a user who owns nothing. What they write lies in memory, and is gone with the sandbox.
+a user who owns nothing. Their files lie in memory, and are gone with the sandbox.
 """
 
 from __future__ import annotations

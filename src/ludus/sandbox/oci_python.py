@@ -1,7 +1,7 @@
 """The host's Python inside a container, for our supervisor: an image may bring none, or another C library.
 
 Python and the libraries that it loads are mounted read-only under one folder, and Python is started through the host's
-own dynamic linker. Programs of the image use what the image brings.
+own dynamic linker. Programs of the image use the image's own libraries.
 """
 
 from __future__ import annotations

@@ -49,10 +49,10 @@ class PrivateFolder:
 
 @contextmanager
 def temporary_name(folder: Path) -> Iterator[tuple[Path, int]]:
-    """A new name in a folder for what this process makes there, and a lock that says that it is being made.
+    """A new name in a folder for a file or folder of this process, and a lock that marks it as unfinished.
 
-    What has the name at the end is removed. If this process is killed, the next caller removes it, unless a program
-    that inherited the lock is still at work.
+    A file or folder that still has the name at the end is removed. If this process is killed, the next caller removes
+    it, unless a program that inherited the lock is still at work.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(folder)

@@ -87,7 +87,7 @@ class ProcessProvider(FolderProvider):
         return await self._start(make, spec, setup, spawn, first)
 
     def _on_orphan(self, folder: Path) -> None:
-        """End what still runs for an owner that is dead."""
+        """End the processes of a dead owner."""
         if os.geteuid() == 0:
             for home in folder.glob("*/home"):
                 _end_user(home.lstat().st_uid)
@@ -123,7 +123,7 @@ class ProcessSandbox(SupervisedSandbox):
             raise OSError(f"cannot restore the snapshot: {result.why}: {result.last_line}")
 
     def _end_processes(self) -> None:
-        """End what is left if a program ended the supervisor first: all of its control group, all of its user."""
+        """End all processes of the control group and of the user, in case a program ended the supervisor first."""
         for folder in self._group.folders:
             with suppress(OSError, ValueError):
                 for pid in (folder / "cgroup.procs").read_text().split():

@@ -30,7 +30,7 @@ _TOUCHED = 200
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """What one sandbox may use. A program that passes a limit is stopped; the others are not affected."""
+    """The limits of one sandbox. A program that passes a limit is stopped; the others are not affected."""
 
     memory_mb: int = 1024  #: of all its processes, and of its files where these lie in memory
     processes: int = 64  #: at the same time, threads included
@@ -189,7 +189,7 @@ class Sandbox(ABC):
             raise OSError(f"cannot write {path} in the sandbox: {result.last_line or result.why}")
 
     async def write_files(self, files: Mapping[str, bytes]) -> None:
-        """Write the files that a sandbox begins with. Their times are 0: what a program sees depends on no clock."""
+        """Write the files that a sandbox begins with. Their times are 0, so that a program does not see the clock."""
         for path, data in files.items():
             await self.write(path, data)
         await self.set_times(files)

@@ -1,8 +1,8 @@
 """How bubblewrap is started: as which user, and where this user finds the folders of the host that a sandbox sees.
 
 Root becomes a user that owns nothing. This user cannot walk everywhere, not into `/root` for example, where Python may
-be. What it cannot reach is mounted where it can, in a mount namespace that exists only through a descriptor of ours:
-the mounts are gone with this process, however it ends.
+be. Folders that it cannot reach are mounted where it can, in a mount namespace that only a descriptor of ours keeps
+alive: the mounts are gone with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Stage:
         return path
 
     def command(self, fds: list[int], user: int | None = None) -> list[str]:
-        """What goes before the command of bwrap. Descriptors that it must inherit are added to `fds`."""
+        """The command that starts bwrap. Descriptors that it must inherit are added to `fds`."""
         return []
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ _MODULES = (
     *(f"ludus.sandbox.inside.{name}" for name in ("folders", "relay", "processes", "program", "python", "supervisor")),
 )
 
-#: What the interpreter inside runs first: the supervisor's modules come through the socket.
+#: The first code of the interpreter inside: the supervisor's modules come through the socket.
 _BOOTSTRAP = """
 import json, os, sys, types
 def read(size):

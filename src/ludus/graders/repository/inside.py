@@ -119,7 +119,7 @@ def class_names(kind: type) -> list[str]:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A value as JSON. What is not plain data becomes `{"other": TYPE}`, which equals nothing."""
+    """A value as JSON. Other values than plain data become `{"other": TYPE}`, which equals nothing."""
     if depth > DEEPEST:
         return {"other": "too deep"}
     if value is None or isinstance(value, bool):
@@ -174,14 +174,14 @@ def fingerprint() -> dict[str, Any]:
 
 
 def code_of(value: Any) -> Any:
-    """The part of a value that differs once somebody replaces the function."""
+    """The part of a value that changes if the function is replaced."""
     if isinstance(value, types.FunctionType):
         return value.__code__
     return value if isinstance(value, (type, types.BuiltinFunctionType)) else None
 
 
 def changed(before: dict[str, Any]) -> str | None:
-    """The name of a function of the test tools that is no longer what it was."""
+    """The name of a function of the test tools that was replaced."""
     now = fingerprint()
     return next((name for name, value in before.items() if now.get(name) is not value), None)
 

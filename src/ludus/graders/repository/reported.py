@@ -1,7 +1,7 @@
 """Values that a test reported, as plain data. Hostile code may have written them.
 
 Depth is limited, and no set or dictionary is ever made of hostile values: thousands of integers with the same hash
-would block this process. A reported set or dictionary is a list that compares like what it stands for.
+would block this process. A reported set or dictionary is a list that compares like a set or a dictionary.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files of a repository as a mapping from path to bytes, and their way into a sandbox and out of it.
 
-What comes out of a sandbox is hostile: only regular files with plain relative paths are taken, and their number and
-size are limited.
+The files of a sandbox are hostile: only regular files with plain relative paths are taken, and their number and size
+are limited.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ludus.sandbox.protocol import Sandbox, SandboxError
 
 Tree = dict[str, bytes]
 
-#: What a working tree may hold. A model's files beyond this cannot be judged.
+#: The limits of a working tree. A larger one cannot be judged.
 MOST_FILES, MOST_BYTES = 5_000, 32 << 20
 
 _TEST_FOLDERS = {"test", "tests", "testing"}

@@ -209,7 +209,7 @@ class Supervisor:
                 return
 
     def reap(self) -> bool:
-        """Collect what has ended. Returns whether no process is left."""
+        """Reap the processes that have ended. Returns whether no process is left."""
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
