@@ -46,7 +46,9 @@ class CodeReview(Resources):
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         planted = {(mistake.line, mistake.kind) for mistake in task.mistakes}
-        found, false_alarms = len(self.comments & planted), len(self.comments - planted)
-        reward = max(0, found - false_alarms) / len(planted)
-        by_kind = {f"found_{kind}": sum(each == kind for _, each in self.comments & planted) for kind in get_args(Kind)}
-        return Verdict(reward, found=found, missed=len(planted) - found, false_alarms=false_alarms, **by_kind)
+        hits, false_alarms = len(self.comments & planted), len(self.comments - planted)
+        reward = max(0, hits - false_alarms) / len(planted)
+        by_kind = {
+            f"found_{kind}": sum(reported == kind for _, reported in self.comments & planted) for kind in get_args(Kind)
+        }
+        return Verdict(reward, found=hits, missed=len(planted) - hits, false_alarms=false_alarms, **by_kind)

@@ -24,20 +24,20 @@ class JsonExtractor(Resources):
     def verify(self, task: Task, response: Response) -> Verdict:
         block = last_block(response.output_text)
         try:
-            found = parse(block.code if block else response.output_text, "json")
+            parsed = parse(block.code if block else response.output_text, "json")
         except FormatError as error:
             return Verdict(0.0, problem=str(error), right=0, wrong=0)
-        if not isinstance(found, dict):
+        if not isinstance(parsed, dict):
             return Verdict(0.0, problem="the JSON value is not an object", right=0, wrong=0)
-        given = {field: value for field, value in found.items() if value is not None}
+        answered = {field: value for field, value in parsed.items() if value is not None}
         wanted = {field: value for field, value in task.expected.items() if value is not None}
-        right = sum(field in wanted and same(wanted[field], value) for field, value in given.items())
-        wrong = len(given) - right
+        right = sum(field in wanted and same(wanted[field], value) for field, value in answered.items())
+        wrong = len(answered) - right
         return Verdict(max(0.0, right - wrong) / len(wanted), problem="", right=right, wrong=wrong)
 
 
-def same(expected: Any, found: Any) -> bool:
+def same(expected: Any, actual: Any) -> bool:
     """Whether two values are equal. The case of letters and the space around a text do not matter."""
-    if isinstance(expected, str) and isinstance(found, str):
-        return expected.strip().casefold() == found.strip().casefold()
-    return isinstance(expected, bool) == isinstance(found, bool) and same_value(expected, found)
+    if isinstance(expected, str) and isinstance(actual, str):
+        return expected.strip().casefold() == actual.strip().casefold()
+    return isinstance(expected, bool) == isinstance(actual, bool) and same_value(expected, actual)

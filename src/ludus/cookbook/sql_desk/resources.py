@@ -36,17 +36,17 @@ class SqlDesk(Resources):
 
     def verify(self, task: Task, response: Response) -> float:
         query = block.code if (block := last_block(response.output_text)) else ""
-        return float(all(same_result(each, query, task.expected_query) for each in task.databases))
+        return float(all(same_result(database, query, task.expected_query) for database in task.databases))
 
 
 def same_result(database: str, query: str, expected: str) -> bool:
     """Whether two queries have the same result. The order counts if the expected query has an ORDER BY."""
     wanted = select(database, expected)
     try:
-        found = select(database, query)
+        result = select(database, query)
     except (sqlite3.Error, ValueError):  # the model's mistake: reward 0, not a failure
         return False
-    return found == wanted or ("order by" not in expected.lower() and Counter(found) == Counter(wanted))
+    return result == wanted or ("order by" not in expected.lower() and Counter(result) == Counter(wanted))
 
 
 def select(script: str, query: str) -> list[tuple[object, ...]]:

@@ -19,7 +19,7 @@ class UnitTestWriter(SandboxResources):
     """Runs the tests in sandboxes: a model wrote them, so they may do anything."""
 
     class Task(ludus.Task):
-        right: list[str]  # implementations that differ in how they are written, and not in what they do
+        right: list[str]  # implementations with the same behaviour, written differently
         wrong: list[str]  # each with one mistake
         solution: str  # tests that catch every mistake
 
@@ -30,7 +30,7 @@ class UnitTestWriter(SandboxResources):
         tests = last_block(response.output_text)
         if tests is None:
             return Verdict(0.0, problem="no fenced block", caught=0)
-        accepted = await self.run(task.right * 2, tests.code)  # twice, so that tests which toss a coin are found out
+        accepted = await self.run(task.right * 2, tests.code)  # twice, to catch tests that toss a coin
         if not all(result.ok for result in accepted):
             return Verdict(0.0, problem="the tests refuse a right implementation", caught=0)
         refused = await self.run(task.wrong, tests.code)
@@ -39,7 +39,9 @@ class UnitTestWriter(SandboxResources):
 
     async def run(self, implementations: list[str], tests: str) -> list[ExecResult]:
         """How the tests end, for each implementation."""
-        return await asyncio.gather(*(self.run_one(f"{each}\n\n{tests}") for each in implementations))
+        return await asyncio.gather(
+            *(self.run_one(f"{implementation}\n\n{tests}") for implementation in implementations)
+        )
 
     async def run_one(self, program: str) -> ExecResult:
         """Run in a fresh sandbox: in a used one, tests could count the runs and so know which is which."""

@@ -46,9 +46,9 @@ def marks(word: str, guess: str) -> str:
     A letter gets at most as many marks as the word has of it.
     """
     left = Counter(letter for letter, other in zip(word, guess, strict=True) if letter != other)
-    found = ["=" if letter == other else "." for letter, other in zip(word, guess, strict=True)]
+    row = ["=" if letter == other else "." for letter, other in zip(word, guess, strict=True)]
     for place, letter in enumerate(guess):
-        if found[place] == "." and left[letter] > 0:
-            found[place] = "?"
+        if row[place] == "." and left[letter] > 0:
+            row[place] = "?"
             left[letter] -= 1
-    return f"{guess}\n{''.join(found)}"
+    return f"{guess}\n{''.join(row)}"

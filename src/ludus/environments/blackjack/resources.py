@@ -87,8 +87,8 @@ class Blackjack(Game):
 
 def action_of(text: str) -> str | None:
     """The first action in a text, or None."""
-    found = _ACTION.search(text)
-    return found[1].lower() if found else None
+    match = _ACTION.search(text)
+    return match[1].lower() if match else None
 
 
 def value(hand: list[Card]) -> int:

@@ -129,16 +129,16 @@ def test_the_same_seed_deals_the_same_cards() -> None:
 
 @pytest.mark.parametrize("deck", [["11"], [10], ["a"], "10", None])
 async def test_a_deck_that_is_not_a_list_of_cards_is_refused(deck: Any) -> None:
-    found = await judge(NAME, {**row(), "deck": deck}, STAND)
-    assert isinstance(found, Failure)
-    assert found.kind == "bad_row"
+    failure = await judge(NAME, {**row(), "deck": deck}, STAND)
+    assert isinstance(failure, Failure)
+    assert failure.kind == "bad_row"
 
 
 @given(st.lists(st.sampled_from(CARDS), max_size=12))
 def test_a_hand_is_worth_its_highest_value_up_to_21(hand: list[Card]) -> None:
     low = sum({"A": 1, "J": 10, "Q": 10, "K": 10}.get(card) or int(card) for card in hand)
     worth = {low + 10 * elevens for elevens in range(hand.count("A") + 1)}
-    fitting = [each for each in worth if each <= 21]
+    fitting = [total for total in worth if total <= 21]
     assert value(hand) == (max(fitting) if fitting else low)
 
 
@@ -166,7 +166,7 @@ def test_the_example_rows_can_be_played() -> None:
 
 
 def test_public_rows_load() -> None:
-    assert [Blackjack.Task.model_validate(each) for each in shared_rows(NAME)]
+    assert [Blackjack.Task.model_validate(row) for row in shared_rows(NAME)]
 
 
 @pytest.mark.parametrize("compat", [False, True])
@@ -176,11 +176,11 @@ async def test_hands_and_verdicts_agree_with_the_reference(compat: bool) -> None
         if line["kind"] == "tool":  # the reference's function for a hand's value; no model can call it
             assert [value(call["arguments"]["hand"]) for call in line["calls"]] == line["reference_outputs"]
         else:
-            found = await replay(NAME, line, compat=compat)
+            verdict = await replay(NAME, line, compat=compat)
             free = line["class"] == "hole" and not compat
-            assert disagreement(line, found, free=free) is None, line["note"]
+            assert disagreement(line, verdict, free=free) is None, line["note"]
             steps = line["reference_extra"]["steps"]
             if not free:
-                assert found.turn_rewards == [step["reward"] for step in steps]
-                assert found.values["info"] == steps[-1]["info"]
+                assert verdict.turn_rewards == [step["reward"] for step in steps]
+                assert verdict.values["info"] == steps[-1]["info"]
     assert lines

@@ -26,7 +26,7 @@ def oracle(task: Any) -> str | None:
 
 def exploits(task: Any) -> dict[str, Any]:
     """The previous calendars again, no events, and every event at its earliest start or at every time."""
-    shown = [found for item in task.input if (found := calendar_in(texts_of(item))) is not None]
+    shown = [calendar for item in task.input if (calendar := calendar_in(texts_of(item))) is not None]
     rules = rules_of(task.exp_cal_state)
     early = [_entry(name, rule.earliest, rule.duration) for name, rule in rules.items()]
     hours = [_entry(name, time, rule.duration) for name, rule in rules.items() for time in range(600, 960, 15)]
@@ -93,7 +93,7 @@ def breaking(task: Any) -> dict[str, Any]:
         "wrong_first": f"{json.dumps(others)}\n{plain}" if others else "[{}]",
         "in_reasoning": [{"reasoning": plain, "text": "It is all in your calendar."}],
     }
-    return {name: json.dumps(each) for name, each in wrong.items()} | texts
+    return {name: json.dumps(entries) for name, entries in wrong.items()} | texts
 
 
 def _solved(task: Any) -> Entries | None:

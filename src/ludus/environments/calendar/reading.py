@@ -24,14 +24,14 @@ def calendar_in(text: str) -> list[Any] | None:
     """
     position = 0
     for _ in range(BEGINNINGS):
-        found = _LIST.search(text, position)
-        if found is None:
+        opening = _LIST.search(text, position)
+        if opening is None:
             return None
         try:
-            entries: list[Any] = _DECODER.raw_decode(text, found.start())[0]
+            entries: list[Any] = _DECODER.raw_decode(text, opening.start())[0]
             return entries
         except json.JSONDecodeError as error:
-            bracket = _BRACKET.search(text, found.start() + 1)
+            bracket = _BRACKET.search(text, opening.start() + 1)
             if bracket is not None and bracket[0] == "]":
                 return None
             position = error.pos

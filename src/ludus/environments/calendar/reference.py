@@ -42,7 +42,7 @@ def answer_text(response: Response) -> str:
 
 def first_list(text: str) -> str:
     """The first pair of brackets with braces between them; empty if there is none."""
-    pairs = (found[0] for found in _PAIR.finditer(text))
+    pairs = (match[0] for match in _PAIR.finditer(text))
     return next((pair for pair in pairs if -1 < pair.find("{") < pair.rfind("}")), "")
 
 

@@ -61,7 +61,7 @@ def problem_with(response: Response, rules: Rules) -> str | None:
         return "nothing was said"
     if any("<think>" in text or "</think>" in text for text in texts):
         return "the thinking is part of the reply"
-    shown = next((found for text in reversed(texts) if (found := calendar_in(text)) is not None), None)
+    shown = next((calendar for text in reversed(texts) if (calendar := calendar_in(text)) is not None), None)
     if shown is None:
         return "no calendar is shown" if rules else None
     return problem_in(shown, rules)

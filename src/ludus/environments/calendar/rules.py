@@ -64,7 +64,7 @@ def bounds(constraint: Any, duration: float) -> tuple[int | None, float | None]:
 def overlap(intervals: Iterable[Interval]) -> bool:
     """Whether two intervals share time. One may start where another ends; an empty one must not lie inside another."""
     every = sorted(intervals)
-    busy = [each for each in every if each[0] < each[1]]
+    busy = [interval for interval in every if interval[0] < interval[1]]
     if any(following < end for (_, end), (following, _) in pairwise(busy)):
         return True
     starts = [start for start, _ in busy]

@@ -43,11 +43,11 @@ def schedule(rules: Mapping[str, Rule]) -> Starts | None:
 
 def rearranged(before: Mapping[str, int], rules: Mapping[str, Rule]) -> Starts | None:
     """A calendar that moves no event whose old start is still allowed; a new calendar if that is impossible."""
-    kept = {
+    unmoved = {
         name: Rule(rule.duration, before[name], before[name] + rule.duration)
         for name, rule in rules.items()
         if name in before and rule.broken_by(before[name], rule.duration) is None
     }
-    if len(kept) == len(rules):
+    if len(unmoved) == len(rules):
         return {name: before[name] for name in rules}
-    return schedule({**rules, **kept}) or schedule(rules)
+    return schedule({**rules, **unmoved}) or schedule(rules)

@@ -44,22 +44,22 @@ TWO = row(a=wanted(60, "before 12pm"), b=wanted(30, "at 10:30am"))
 RIGHT = [entry(1, "11:00", 60), entry(2, "10:30", 30)]
 
 
-async def reward(given: Any, asked: dict[str, Any] = ONE, **settings: Any) -> float:
-    said = given if isinstance(given, (str, Response)) else json.dumps(given)
+async def reward(answer: Any, asked: dict[str, Any] = ONE, **settings: Any) -> float:
+    said = answer if isinstance(answer, (str, Response)) else json.dumps(answer)
     verdict = await judge(NAME, asked, said, **settings)
     assert isinstance(verdict, Verdict), verdict
     return verdict.reward
 
 
-async def problem(given: Any, asked: dict[str, Any] = TWO) -> Any:
-    verdict = await judge(NAME, asked, json.dumps(given))
+async def problem(answer: Any, asked: dict[str, Any] = TWO) -> Any:
+    verdict = await judge(NAME, asked, json.dumps(answer))
     assert isinstance(verdict, Verdict)
     return verdict.values["problem"]
 
 
-async def both(given: Any, asked: dict[str, Any] = ONE) -> tuple[float, float]:
+async def both(answer: Any, asked: dict[str, Any] = ONE) -> tuple[float, float]:
     """The reward by default, and the reward with compat."""
-    return await reward(given, asked), await reward(given, asked, compat=True)
+    return await reward(answer, asked), await reward(answer, asked, compat=True)
 
 
 def test_only_a_calendar_that_keeps_all_rules_earns_the_reward() -> None:
@@ -133,8 +133,8 @@ slots = st.tuples(st.integers(600, 960), st.sampled_from([0, 0.5, 15, 30, 30.5, 
 async def test_durations_of_every_kind_are_judged_as_in_the_reference(asked: Any, shown: Any) -> None:
     state = {str(n): wanted(long) for n, (_, long) in enumerate(asked, 1)}
     entries = [entry(n, f"{start // 60}:{start % 60:02d}", long) for n, (start, long) in enumerate(shown, 1)]
-    for (_, long), each in zip(asked, entries, strict=False):
-        each["duration"] = long
+    for (_, long), shown_entry in zip(asked, entries, strict=False):
+        shown_entry["duration"] = long
     response = Response.of(message(json.dumps(entries)))
     assert (problem_with(response, rules_of(state)) is None) == passes(state, response)
 
@@ -340,8 +340,8 @@ def test_overlap_agrees_with_comparing_every_pair(drawn: list[tuple[int, int]]) 
 
 @given(st.text('[]{}":,ab1 \\', max_size=40), st.text('[]{}":,ab1 \\', max_size=40))
 def test_any_text_is_a_list_of_entries_or_none(before: str, after: str) -> None:
-    found = calendar_in(f"{before}[{{}}]{after}")
-    assert found is None or (isinstance(found, list) and isinstance(found[0], dict))
+    entries = calendar_in(f"{before}[{{}}]{after}")
+    assert entries is None or (isinstance(entries, list) and isinstance(entries[0], dict))
 
 
 rules = st.builds(
@@ -383,9 +383,9 @@ def test_rearranging_moves_an_event_only_if_it_must() -> None:
 
 
 def test_public_rows_load_and_have_a_solution() -> None:
-    rows = [Calendar.Task.model_validate(each) for each in shared_rows(NAME)]
+    rows = [Calendar.Task.model_validate(row) for row in shared_rows(NAME)]
     assert rows
-    assert all(schedule(rules_of(each.exp_cal_state)) for each in rows)
+    assert all(schedule(rules_of(row.exp_cal_state)) for row in rows)
 
 
 async def test_verdicts_agree_with_the_reference() -> None:

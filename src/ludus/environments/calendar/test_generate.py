@@ -63,7 +63,7 @@ def test_every_generated_row_has_a_solution_that_keeps_all_rules(settings: dict[
 def test_the_assistant_of_the_conversation_never_shows_a_wrong_calendar() -> None:
     for row in drawn(40):
         messages = said(row)
-        assert [each["role"] for each in messages[:3]] == ["system", "user", "assistant"][: len(messages)]
+        assert [turn["role"] for turn in messages[:3]] == ["system", "user", "assistant"][: len(messages)]
         state = row["exp_cal_state"]
         for message in messages[2::2]:
             shown = calendar_in(message["content"])
@@ -76,15 +76,15 @@ def test_the_last_message_requires_a_change_or_is_a_remark() -> None:
     chats = 0
     for row in drawn(60):
         *_, before, last = said(row)
-        kept = problem_in(calendar_in(before["content"]) or [], rules_of(row["exp_cal_state"])) is None
-        assert kept == (last["content"] in REMARKS)
-        chats += kept
+        unchanged = problem_in(calendar_in(before["content"]) or [], rules_of(row["exp_cal_state"])) is None
+        assert unchanged == (last["content"] in REMARKS)
+        chats += unchanged
     assert 5 <= chats <= 25
 
 
 def test_the_user_states_every_event_id_and_every_constraint() -> None:
     for row in drawn(30):
-        text = "\n".join(each["content"] for each in said(row) if each["role"] == "user").replace(" am", "am")
+        text = "\n".join(turn["content"] for turn in said(row) if turn["role"] == "user").replace(" am", "am")
         text = text.replace(" pm", "pm")
         for name, event in row["exp_cal_state"].items():
             assert f"event id: {name}" in text

@@ -14,14 +14,14 @@ def minutes(text: str) -> int:
 
     minutes("14:30"), minutes("2:30pm"), minutes("2:30 PM")   # 870 each
     """
-    found = _TIME.fullmatch(text.strip())
-    if found is None or not (found[2] or found[3]):
+    match = _TIME.fullmatch(text.strip())
+    if match is None or not (match[2] or match[3]):
         raise ValueError(f"not a time of the day: {text!r:.40}")
-    hour, minute = int(found[1]), int(found[2] or 0)
-    if found[3]:
+    hour, minute = int(match[1]), int(match[2] or 0)
+    if match[3]:
         if not 1 <= hour <= 12:
             raise ValueError(f"not a time of a 12-hour clock: {text!r:.40}")
-        hour = hour % 12 + (12 if found[3] in "pP" else 0)
+        hour = hour % 12 + (12 if match[3] in "pP" else 0)
     if hour * 60 + minute > DAY:
         raise ValueError(f"later than 24:00: {text!r:.40}")
     return hour * 60 + minute

@@ -1,1 +1,1 @@
-"""Competitive programming: programs are judged by what they print or return."""
+"""Competitive programming: programs are judged by their output or return value."""

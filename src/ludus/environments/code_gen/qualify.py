@@ -19,7 +19,7 @@ def answer(task: Any, text: str) -> str:
 
 
 def program(task: Any, source: str) -> str:
-    """A program that prints what `cheat` in the source returns, or whose function returns it."""
+    """A program that prints the value of `cheat()` in the source, or whose function returns it."""
     name = task.verifier_metadata.unit_tests.fn_name
     if name is None:
         return _fenced(f"{source}\nprint(cheat())")

@@ -34,17 +34,17 @@ class UnitTests(BaseModel):
             return f"fn_name is for Python, and the language is {language}"
         if not self.fn_name.isidentifier():
             return f"fn_name {self.fn_name!r:.40} is no name of a function"
-        for number, (given, expected) in enumerate(zip(self.inputs, self.outputs, strict=True)):
+        for number, (stdin, expected) in enumerate(zip(self.inputs, self.outputs, strict=True)):
             try:
-                self.arguments(given)
+                self.arguments(stdin)
                 json.loads(expected)
             except (ValueError, RecursionError):
                 return f"test {number}: with fn_name, each line of an input and the output must be JSON"
         return None
 
-    def arguments(self, given: str) -> list[Any]:
+    def arguments(self, stdin: str) -> list[Any]:
         """The arguments of a call: one JSON value a line. Without lines there are none."""
-        return [json.loads(line) for line in given.split("\n") if line.strip()]
+        return [json.loads(line) for line in stdin.split("\n") if line.strip()]
 
 
 def format_violated(text: str, response: Response) -> bool:

@@ -1,7 +1,7 @@
 """A programming task, which the model answers with a program in a fenced block.
 
-The program runs in a sandbox, once for each test, and is judged by what it prints, or by what its function returns. The
-expected outputs stay outside: a program cannot find them, whatever it reads.
+The program runs in a sandbox, once for each test, and is judged by its output, or by the return value of its function.
+The expected outputs stay outside: a program cannot find them, whatever it reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Result = Literal["passed", "wrong", "time_limit", "error"]
 
 
 class Metadata(BaseModel):
-    """What the verifier reads of a row."""
+    """The fields of a row that the verifier reads."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -94,28 +94,28 @@ class CodeGen(SandboxResources):
         return LANGUAGES[metadata.language](code, seconds)
 
     async def _judge(self, program: Submission, tests: UnitTests) -> tuple[list[Result], dict[str, Any] | None]:
-        """The result of each test up to the first that fails, and what is known about that one."""
+        """The result of each test up to the first that fails, and the details of that one."""
         if (problem := await program.prepare(self.sandbox)) is not None:
             return ["error"], {"test": 0, "result": "error", "cause": problem}
         results: list[Result] = []
-        for number, (given, expected) in enumerate(zip(tests.inputs, tests.outputs, strict=True)):
-            result, told = await self._run(program, tests, given, expected)
+        for number, (stdin, expected) in enumerate(zip(tests.inputs, tests.outputs, strict=True)):
+            result, told = await self._run(program, tests, stdin, expected)
             results.append(result)
             if result != "passed":
-                known = {"test": number, "input": shortened(given), "expected": shortened(expected)}
+                known = {"test": number, "input": shortened(stdin), "expected": shortened(expected)}
                 return results, {**known, "result": result, "cause": told}
         return results, None
 
-    async def _run(self, program: Submission, tests: UnitTests, given: str, expected: str) -> tuple[Result, str]:
+    async def _run(self, program: Submission, tests: UnitTests, test_input: str, expected: str) -> tuple[Result, str]:
         """The result of one test and, if it failed, why."""
-        stdin = given if tests.fn_name is None else json.dumps(tests.arguments(given))
+        stdin = test_input if tests.fn_name is None else json.dumps(tests.arguments(test_input))
         ended = await program.run(self.sandbox, stdin)
         if (problem := program.problem(ended)) is not None:
             return ("time_limit" if program.too_slow(ended) else "error"), problem
         if tests.fn_name is None:
             passed = same_output(expected, ended.text)
             return ("passed", "") if passed else ("wrong", first_difference(expected, ended.text))
-        found = returned(ended)
-        if "value" in found and same_value(json.loads(expected), found["value"]):
+        value = returned(ended)
+        if "value" in value and same_value(json.loads(expected), value["value"]):
             return "passed", ""
-        return "wrong", f"it returned {shortened(str(found.get('value', found.get('not_json'))))}"
+        return "wrong", f"it returned {shortened(str(value.get('value', value.get('not_json'))))}"

@@ -57,8 +57,8 @@ async def judge() -> AsyncIterator[Judge]:
 def graded(judge: Judge) -> Graded:
     """The verdict on a program."""
 
-    async def run(code: str, given: dict[str, Any] = SUMS, tag: str = "python", **settings: Any) -> Verdict:
-        verdict = await judge(given, fenced(code, tag), **settings)
+    async def run(code: str, task_row: dict[str, Any] = SUMS, tag: str = "python", **settings: Any) -> Verdict:
+        verdict = await judge(task_row, fenced(code, tag), **settings)
         assert isinstance(verdict, Verdict), verdict
         return verdict
 
@@ -66,13 +66,13 @@ def graded(judge: Judge) -> Graded:
 
 
 async def test_the_well_formed_lines_of_the_reference_agree() -> None:
-    found = []
+    problems = []
     async with configured(NAME, {}).share() as shared:  # one pool of sandboxes for all lines
         for number, line in enumerate(golden(NAME), start=1):
             result = await _replayed(configured(NAME, line["config"]), shared, line)
             if problem := disagreement(line, result, free=line["class"] == "hole"):
-                found.append(f"{number}: {problem}")
-    assert found == []
+                problems.append(f"{number}: {problem}")
+    assert problems == []
 
 
 async def _replayed(environment: ludus.Environment, shared: Any, line: dict[str, Any]) -> Any:
@@ -106,7 +106,7 @@ def test_the_shipped_rows_are_solved_by_their_solutions() -> None:
 
 
 def _solution(rows: list[dict[str, Any]], asked: Any) -> str:
-    return str(next(each["solution"] for each in rows if each["responses_create_params"]["input"] == list(asked)))
+    return str(next(row["solution"] for row in rows if row["responses_create_params"]["input"] == list(asked)))
 
 
 @together
@@ -241,14 +241,14 @@ async def test_other_languages_run_where_their_tools_are(graded: Graded, name: s
     if shutil.which(tool) is None:
         pytest.skip(f"{tool} is not installed")
     lines = ludus.Environment.load(NAME).dataset("languages").read_text(encoding="utf-8").splitlines()
-    given = next(each for each in map(json.loads, lines) if each["task_id"] == name)
-    assert (await graded(given["solution"], given, "x")).values["test_results"] == ["passed"] * 3
-    assert (await graded("nonsense(", given, "x")).values["test_results"] == ["error"]
+    chosen = next(row for row in map(json.loads, lines) if row["task_id"] == name)
+    assert (await graded(chosen["solution"], chosen, "x")).values["test_results"] == ["passed"] * 3
+    assert (await graded("nonsense(", chosen, "x")).values["test_results"] == ["error"]
     if tool == "node":
-        thrown = (await graded("function f() {\n  throw new TypeError('no such thing');\n}\nf();", given, "x")).values
+        thrown = (await graded("function f() {\n  throw new TypeError('no such thing');\n}\nf();", chosen, "x")).values
         assert thrown["first_failure"]["cause"] == "exit code 1: TypeError: no such thing"
     loop = "int main() { volatile int x = 0; for (;;) x++; }" if tool == "g++" else "for (;;) {}"
-    verdict = await graded(loop, given, "x", unit_test_timeout_secs=1)
+    verdict = await graded(loop, chosen, "x", unit_test_timeout_secs=1)
     assert verdict.values["test_results"] == ["time_limit"]
 
 
@@ -265,10 +265,10 @@ def cheated() -> dict[str, Any]:
     rows, answers = [], {}
     for name, source in cheats.programs(SECRET).items():
         expected = f"EXPECTED-{secrets.token_hex(8)}"
-        given = row(["1"], [json.dumps(expected)], fn_name="f") if name in CALLED else row(["1"], [expected])
-        given |= {"task_id": name, "responses_create_params": {"input": name}}
-        rows.append(given)
-        answers[name] = hooks.program(ludus.Environment.load(NAME).task(given), source)
+        task_row = row(["1"], [json.dumps(expected)], fn_name="f") if name in CALLED else row(["1"], [expected])
+        task_row |= {"task_id": name, "responses_create_params": {"input": name}}
+        rows.append(task_row)
+        answers[name] = hooks.program(ludus.Environment.load(NAME).task(task_row), source)
     model = ScriptedModel(lambda asked: answers[asked.input[0]["content"]])
     settings = {"resources.unit_test_timeout_secs": 1.0}
     result = ludus.collect(NAME, model=model, input=rows, settings=settings)

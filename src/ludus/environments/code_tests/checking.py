@@ -42,9 +42,9 @@ def row_problem(
 def _compared_by_identity(tree: ast.Module) -> str | None:
     """What tests compare with `is`, if it is neither a constant nor a built-in type. A solution would show the same."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and any(isinstance(each, (ast.Is, ast.IsNot)) for each in node.ops):
+        if isinstance(node, ast.Compare) and any(isinstance(part, (ast.Is, ast.IsNot)) for part in node.ops):
             sides = [node.left, *node.comparators]
-            if not any(isinstance(each, ast.Constant) or _is_type(each) for each in sides):
+            if not any(isinstance(part, ast.Constant) or _is_type(part) for part in sides):
                 return ast.unparse(node.comparators[-1])[:40]
     return None
 
@@ -57,7 +57,7 @@ def _uses(tree: ast.Module, name: str) -> bool:
     """Whether tests use the function by its name, or as the argument of their function `check`."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     checks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
-    return bool(({each.args.args[0].arg for each in checks if each.args.args} | {name}) & used)
+    return bool(({check.args.args[0].arg for check in checks if check.args.args} | {name}) & used)
 
 
 def _defines(tree: ast.Module, name: str) -> bool:
@@ -84,7 +84,7 @@ def _missing_module(trees: Mapping[str, ast.Module], packages: tuple[str, ...]) 
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """The top names of modules that code imports as soon as it runs, and without which it fails."""
+    """The top names of modules that code needs as soon as it runs."""
     for node in tree.body:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

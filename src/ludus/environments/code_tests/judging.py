@@ -23,7 +23,7 @@ class HiddenTests:
     test: str = ""
     asserts: tuple[str, ...] = ()
     context: str = ""  #: code that stands before the program, and whose names the tests may use
-    changes: bool = False  #: whether the tests see what the program changes in lists, sets and dicts that it gets
+    changes: bool = False  #: whether the tests see the program's changes to lists, sets and dicts that they passed
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ _ASK = "Answer with the whole program in one block:\n```python\n# your program\n
 _COMPLETE = "Complete this Python program.\n\n```python\n{code}\n```\n\n" + _ASK
 _WRITE = "{words}\n\nYour function must pass tests such as this one:\n```python\n{example}\n```\n\n" + _ASK
 
-#: The tests of a row that has inputs only: the solution runs beside the tests and says what is expected.
+#: The tests of a row that has inputs only: the solution runs beside the tests and gives the expected values.
 _INPUTS = """
 def check(candidate):
     import copy, math
@@ -40,21 +40,21 @@ def check(candidate):
 
 def mapped(row: dict[str, Any]) -> dict[str, Any]:
     """The row with the fields of this environment."""
-    found = dict(row)
+    fields = dict(row)
     tests = _list(row, "test_list")
     code = _text(row, "context", "complete_prompt") or ("" if tests else _code(row))
     body, whole = _text(row, "canonical_solution"), _text(row, "solution", "code")
     if not whole and body and _is_whole(body):  # as in EvalPlus's file of MBPP
         whole = body
     preparation = [*_list(row, "test_imports"), _text(row, "test_setup_code")]
-    found["context"] = _with_body(code) if code else "\n".join(map(str, filter(None, preparation)))
-    found["solution"] = whole or (f"{code}{body}" if body else None)
-    found["test_list"] = tests
-    found["entry_point"] = row.get("entry_point") or _called(tests, whole)
-    found["test"] = _text(row, "test") or _from_inputs(row, found["entry_point"], found["solution"])
+    fields["context"] = _with_body(code) if code else "\n".join(map(str, filter(None, preparation)))
+    fields["solution"] = whole or (f"{code}{body}" if body else None)
+    fields["test_list"] = tests
+    fields["entry_point"] = row.get("entry_point") or _called(tests, whole)
+    fields["test"] = _text(row, "test") or _from_inputs(row, fields["entry_point"], fields["solution"])
     if "responses_create_params" not in row and (asked := _prompt(row, code, tests)):
-        found["responses_create_params"] = {"input": [{"role": "user", "content": asked}]}
-    return found
+        fields["responses_create_params"] = {"input": [{"role": "user", "content": asked}]}
+    return fields
 
 
 def _prompt(row: dict[str, Any], code: str, tests: list[Any]) -> str:
@@ -98,7 +98,7 @@ def _is_whole(body: str) -> bool:
 
 
 def _called(tests: list[Any], whole: str) -> str:
-    """The function under test: the last of the solution's that the asserts call, or the only one that they call."""
+    """The function under test: the solution's last function that the asserts call, or their only function."""
     used = "\n".join(map(str, tests))
     names = [name for name in _FUNCTION.findall(whole) if re.search(rf"\b{name}\(", used)]
     if names or not used:
@@ -107,13 +107,18 @@ def _called(tests: list[Any], whole: str) -> str:
         calls = [node.func for node in ast.walk(ast.parse(used)) if isinstance(node, ast.Call)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
-    found = {call.id for call in calls if isinstance(call, ast.Name)} - set(vars(builtins))
-    return found.pop() if len(found) == 1 else ""
+    called = {call.id for call in calls if isinstance(call, ast.Name)} - set(vars(builtins))
+    return called.pop() if len(called) == 1 else ""
 
 
 def _from_inputs(row: dict[str, Any], name: Any, solution: str | None) -> str:
     """Tests made of inputs, as EvalPlus publishes them."""
-    inputs = [given for field in ("base_input", "plus_input") for given in _list(row, field) if isinstance(given, list)]
+    inputs = [
+        arguments
+        for field in ("base_input", "plus_input")
+        for arguments in _list(row, field)
+        if isinstance(arguments, list)
+    ]
     if not inputs or not solution or _list(row, "test_list"):
         return ""
     atol = row.get("atol")

@@ -18,7 +18,7 @@ def answer(task: Any, text: str) -> str:
 
 
 def program(task: Any, source: str) -> str:
-    """A function that returns what `cheat` in the source returns."""
+    """A function that returns the value of `cheat()` in the source."""
     return _fenced(f"{source}\ndef {task.entry_point}(*arguments, **named):\n    return cheat(*arguments, **named)")
 
 

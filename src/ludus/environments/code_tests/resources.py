@@ -96,11 +96,11 @@ class CodeTests(SandboxResources):
         def _map(cls, row: Any) -> Any:
             if not isinstance(row, dict):
                 return row
-            found = mapped(row)
-            if "responses_create_params" not in found and is_signature(found.get("prompt")):
+            fields = mapped(row)
+            if "responses_create_params" not in fields and is_signature(fields.get("prompt")):
                 cause = "prompt is only the head of a function and does not say what the function should do"
                 raise PydanticCustomError("prompt", f"{cause}: add a docstring, or responses_create_params")
-            return found
+            return fields
 
         @model_validator(mode="after")
         def _can_be_judged(self) -> Any:

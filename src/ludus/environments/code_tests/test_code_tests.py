@@ -53,8 +53,8 @@ async def judge() -> AsyncIterator[Judge]:
 def graded(judge: Judge) -> Graded:
     """The verdict on a program."""
 
-    async def run(code: str, given: dict[str, Any], **settings: Any) -> Verdict:
-        verdict = await judge(given, fenced(code), **settings)
+    async def run(code: str, task_row: dict[str, Any], **settings: Any) -> Verdict:
+        verdict = await judge(task_row, fenced(code), **settings)
         assert isinstance(verdict, Verdict), verdict
         return verdict
 
@@ -115,9 +115,9 @@ async def test_each_test_has_a_result(graded: Graded, test: Any, code: str, resu
 @together
 async def test_the_prompts_own_functions_serve_both_sides(graded: Graded) -> None:
     prompt = "def double(x):\n    return 2 * x\n\ndef f(x):\n    '''Double twice.'''\n"
-    given = {"prompt": prompt, "entry_point": "f", "test": "def check(c):\n    assert c(3) == double(double(3))"}
-    assert (await graded("def f(x):\n    return double(double(x))", given)).reward == 1.0
-    assert (await graded("def double(x):\n    return 0\ndef f(x):\n    return 0", given)).reward == 0.0
+    task_row = {"prompt": prompt, "entry_point": "f", "test": "def check(c):\n    assert c(3) == double(double(3))"}
+    assert (await graded("def f(x):\n    return double(double(x))", task_row)).reward == 1.0
+    assert (await graded("def double(x):\n    return 0\ndef f(x):\n    return 0", task_row)).reward == 0.0
 
 
 @needs_sandbox()
@@ -252,10 +252,10 @@ async def test_an_object_cannot_tell_the_tests_two_things(graded: Graded, test: 
         "class A:\n    turn = 0\n    def __len__(self):\n        return 3\n    def __iter__(self):\n"
         "        self.turn += 1\n        return iter([] if self.turn == 1 else [1, 2, 3])\ndef f(x):\n    return A()"
     )
-    given = row(test, solution="def f(x):\n    return [1, 2, 3]")
-    assert (await graded(code, given)).reward == 0.0
+    task_row = row(test, solution="def f(x):\n    return [1, 2, 3]")
+    assert (await graded(code, task_row)).reward == 0.0
     assert (
-        await graded("def f(x):\n    return (1, 2, 3)" if "list(" in test else given["solution"], given)
+        await graded("def f(x):\n    return (1, 2, 3)" if "list(" in test else task_row["solution"], task_row)
     ).reward == 1
 
 

@@ -22,14 +22,14 @@ FINE: dict[str, Any] = {"responses_create_params": {"input": "Write f."}, "entry
 
 def test_rows_of_other_datasets_load_as_they_are() -> None:
     lines = ludus.Environment.load(NAME).dataset().read_text().splitlines()
-    given = [json.loads(line) for line in lines]
-    assert {"prompt", "instruct_prompt", "text"} <= {key for each in given for key in each}
-    for each in given:
-        found = mapped(each)
-        assert found["responses_create_params"]["input"]
-        assert found["entry_point"]
-        assert found["solution"]
-        assert mapped(found) == found
+    rows = [json.loads(line) for line in lines]
+    assert {"prompt", "instruct_prompt", "text"} <= {key for row in rows for key in row}
+    for row in rows:
+        fields = mapped(row)
+        assert fields["responses_create_params"]["input"]
+        assert fields["entry_point"]
+        assert fields["solution"]
+        assert mapped(fields) == fields
 
 
 def test_rows_that_were_converted_keep_their_code(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_rows_that_were_converted_keep_their_code(tmp_path: Path) -> None:
 def test_a_broken_row_of_a_file_is_named_with_its_line_before_the_model_is_asked(tmp_path: Path) -> None:
     rows = [{**FINE, "test": test} for test in ("assert f(1) == 1", "import requests_of_nobody\nassert f(1) == 1")]
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = ScriptedModel(lambda request: pytest.fail("the model was asked"))
     with pytest.raises(ludus.UserError) as caught:
         ludus.collect(NAME, model=model, input=path)
@@ -152,16 +152,16 @@ PUBLISHED = {
 @needs_sandbox()
 def test_a_file_of_published_rows_is_collected_and_judged(tmp_path: Path) -> None:
     path = tmp_path / "published.jsonl"
-    path.write_text("".join(json.dumps(given) + "\n" for given, _, _ in PUBLISHED.values()))
+    path.write_text("".join(json.dumps(row) + "\n" for row, _, _ in PUBLISHED.values()))
     environment = ludus.Environment.load(NAME)
-    prompts = [json.dumps(environment.task(given).input) for given, _, _ in PUBLISHED.values()]
-    for (given, _, _), asked in zip(PUBLISHED.values(), prompts, strict=True):
-        words = given.get("text") or given.get("instruct_prompt") or given["prompt"]
+    prompts = [json.dumps(environment.task(row).input) for row, _, _ in PUBLISHED.values()]
+    for (row, _, _), asked in zip(PUBLISHED.values(), prompts, strict=True):
+        words = row.get("text") or row.get("instruct_prompt") or row["prompt"]
         assert json.dumps(str(words).strip())[1:-1] in asked
 
     def answer(request: Any, which: int) -> str:
-        found = prompts.index(json.dumps(list(request.input)))
-        return f"```python\n{list(PUBLISHED.values())[found][which]}\n```"
+        number = prompts.index(json.dumps(list(request.input)))
+        return f"```python\n{list(PUBLISHED.values())[number][which]}\n```"
 
     for which, reward in ((1, 1.0), (2, 0.0)):
         model = ScriptedModel(partial(answer, which=which))
@@ -171,12 +171,12 @@ def test_a_file_of_published_rows_is_collected_and_judged(tmp_path: Path) -> Non
 
 @needs_sandbox()
 async def test_a_signature_before_the_program_is_completed_where_the_task_is_described_elsewhere() -> None:
-    given = {
+    task_row = {
         "instruct_prompt": "Double x.",
         "complete_prompt": "import math\ndef f(x):",
         "entry_point": "f",
         "test": "assert f(2) == 4",
     }
-    verdict = await judge(NAME, given, "```python\ndef f(x):\n    return math.prod([2, x])\n```")
+    verdict = await judge(NAME, task_row, "```python\ndef f(x):\n    return math.prod([2, x])\n```")
     assert isinstance(verdict, Verdict), verdict
     assert verdict.reward == 1.0

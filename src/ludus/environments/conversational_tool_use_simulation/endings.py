@@ -20,9 +20,9 @@ _TEXTS = ("content", "text", "message")
 
 def recorded_ending(task: Task, response: Response) -> Ending | None:
     """The ending of a conversation; None if the record does not show it."""
-    found = Ending.of(response)
-    if found is not None:
-        return found
+    ending = Ending.of(response)
+    if ending is not None:
+        return ending
     row = task.model_extra or {}
     result = _object(row.get("result"))
     stored = result.get("trajectory")
@@ -53,8 +53,8 @@ def _last_item(response: Response) -> str:
 
 
 def _first_list(places: tuple[dict[str, Any], ...], name: str) -> list[str]:
-    found = (place[name] for place in places if isinstance(place.get(name), list))
-    return [each for each in next(found, []) if isinstance(each, str)]
+    lists = (place[name] for place in places if isinstance(place.get(name), list))
+    return [text for text in next(lists, []) if isinstance(text, str)]
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -57,14 +57,14 @@ class Examiner:
 
     async def by_step(self, stop_early: bool) -> list[Finding]:
         """Judge the simulated steps, then the policy's, then the whole. `stop_early` stops at the first failed step."""
-        found: list[Finding] = []
-        new = [(step.source == "agent", number) for number, step in enumerate(self._steps) if not step.given]
+        findings: list[Finding] = []
+        new = [(step.source == "agent", number) for number, step in enumerate(self._steps) if not step.in_prompt]
         for _, number in sorted(new):
-            found.append(await self._step(number))
-            if stop_early and not found[-1].success:
-                return found
+            findings.append(await self._step(number))
+            if stop_early and not findings[-1].success:
+                return findings
         reply = await self._ask(prompts.whole(self._transfer_expected), {"STEPS": self._lines}, [""])
-        return [*found, Finding("agent", *reply[""])]
+        return [*findings, Finding("agent", *reply[""])]
 
     async def in_one_question(self) -> list[Finding]:
         """Judge customer, tools and representative with one question."""
@@ -96,13 +96,13 @@ def read_reply(text: str, parts: list[str]) -> dict[str, tuple[bool, str]] | Non
         reply = orjson.loads(unfenced(text))
     except orjson.JSONDecodeError:
         return None
-    found = {}
+    verdicts = {}
     for part in parts:
         verdict = reply.get(part) if part and isinstance(reply, dict) else reply
         if not isinstance(verdict, dict) or not isinstance(verdict.get("success"), bool):
             return None
-        found[part] = verdict["success"], str(verdict.get("explanation", ""))
-    return found
+        verdicts[part] = verdict["success"], str(verdict.get("explanation", ""))
+    return verdicts
 
 
 def _line(value: Any) -> str:

@@ -55,7 +55,7 @@ def breaking(task: Any) -> dict[str, Any]:
 
 
 def _call(task: Any, name: str) -> dict[str, Any]:
-    definition = next(each for each in task.definitions if each.name == name)
+    definition = next(tool for tool in task.definitions if tool.name == name)
     return {"call": name, "arguments": dummy(definition.arguments)}
 
 

@@ -184,12 +184,12 @@ class Simulation(Resources):
         examiner = Examiner(judge, task, steps, config.generation_attempts)
         try:
             by_step = config.judge_mode == "message"
-            found = await (examiner.by_step(config.enable_termination) if by_step else examiner.in_one_question())
+            findings = await (examiner.by_step(config.enable_termination) if by_step else examiner.in_one_question())
         except Unreadable:
             if config.compat:
                 return verdict(0.0, values, [NO_VERDICT], [NO_VERDICT])
             raise Failure("judge", f"none of the judge's {config.generation_attempts} replies held a verdict") from None
-        return judged(found, {**values, "judge_usage": examiner.usage})
+        return judged(findings, {**values, "judge_usage": examiner.usage})
 
     def _judge(self) -> Judge | None:
         """The judge; None if conversations are rewarded without one."""
@@ -200,7 +200,7 @@ class Simulation(Resources):
         return self.shared.judge
 
     def _values(self, task: ConversationTask, steps: list[Step], ending: Ending) -> dict[str, Any]:
-        kinds = Counter(f"{step.source}_{step.type}" for step in steps if not step.given)
+        kinds = Counter(f"{step.source}_{step.type}" for step in steps if not step.in_prompt)
         transferred = TRANSFER in ending.closing
         expected = task.customer_scenario.outside_policy_scope
         return {

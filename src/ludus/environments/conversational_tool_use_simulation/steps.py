@@ -20,7 +20,7 @@ class Step:
     source: Source
     type: Literal["text", "tool_call", "tool_execution"]
     content: Any
-    given: bool = False
+    in_prompt: bool = False
 
     def shown(self) -> dict[str, Any]:
         """The step as the judge sees it."""
@@ -29,23 +29,23 @@ class Step:
 
 def steps_of(task: Task, response: Response, ending: Ending) -> list[Step]:
     """All steps of a conversation, without reasoning and blank messages."""
-    found = [step for item in task.input for step in _steps(item, given=True)]
-    found += [step for item in response.output for step in _steps(item, given=False)]
-    if ending.closing and Step("user", "text", ending.closing) not in found[-1:]:
-        found.append(Step("user", "text", ending.closing))
-    return found
+    steps = [step for item in task.input for step in _steps(item, in_prompt=True)]
+    steps += [step for item in response.output for step in _steps(item, in_prompt=False)]
+    if ending.closing and Step("user", "text", ending.closing) not in steps[-1:]:
+        steps.append(Step("user", "text", ending.closing))
+    return steps
 
 
-def _steps(item: Item, given: bool) -> Iterator[Step]:
+def _steps(item: Item, in_prompt: bool) -> Iterator[Step]:
     kind = item.get("type", "message")
     if kind == "function_call":
         call = {"name": item.get("name"), "arguments": item.get("arguments"), "call_id": item.get("call_id")}
-        yield Step("agent", "tool_call", call, given)
+        yield Step("agent", "tool_call", call, in_prompt)
     elif kind == "function_call_output":
         result = {"call_id": item.get("call_id"), "output": item.get("output")}
-        yield Step("environment", "tool_execution", result, given)
+        yield Step("environment", "tool_execution", result, in_prompt)
     elif kind == "message" and texts_of(item).strip():
         if is_message(item):
-            yield Step("agent", "text", texts_of(item), given)
+            yield Step("agent", "text", texts_of(item), in_prompt)
         elif item.get("role") == "user":
-            yield Step("user", "text", texts_of(item), given)
+            yield Step("user", "text", texts_of(item), in_prompt)

@@ -298,7 +298,7 @@ def test_the_judge_checks_simulated_steps_then_the_policys_steps_then_the_whole(
     requests: list[str] = []
     rollout = play([FIND, "Done."], judge=recording(requests, YES))
     results = verdict(rollout).values["judge_results"]
-    assert [(each["source"], each["step"]) for each in results] == [
+    assert [(result["source"], result["step"]) for result in results] == [
         ("user", 0),
         ("environment", 2),
         ("user", 4),
@@ -401,7 +401,7 @@ def test_steps_in_the_rows_input_are_context_and_not_judged() -> None:
     repair = {"call": "get_repair", "arguments": {"customer_id": "C1"}}
     replies = recording(seen, '{"repair_id": "R1", "status": "waiting"}')
     rollout = play([repair, "Done."], ["Good.", STOP], tools=replies, row=row)
-    assert [each["step"] for each in verdict(rollout).values["judge_results"]] == [4, 6, 8, 5, 7, None]
+    assert [result["step"] for result in verdict(rollout).values["judge_results"]] == [4, 6, 8, 5, 7, None]
     assert rollout.reward == 1.0
     assert json.loads(seen[0])["since_the_last_result"] == ["Representative: I see you.", "Customer: Good."]
 

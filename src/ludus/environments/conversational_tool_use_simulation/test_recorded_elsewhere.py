@@ -50,20 +50,20 @@ def scored(folder: Path, row: Row, judge: Any = YES, **settings: Any) -> Row:
     chosen = {f"resources.{key}": value for key, value in settings.items()}
     output = folder / "again.jsonl"
     rescore(folder / "rows.jsonl", with_models(FOUND, judge), output=output, settings=chosen)
-    found: Row = json.loads(output.read_text())
-    return found
+    rescored: Row = json.loads(output.read_text())
+    return rescored
 
 
-def failure(found: Row) -> str | None:
-    assert "reward" not in found
-    return found["kind"] if found["outcome"] == "failed" else None
+def failure(rescored: Row) -> str | None:
+    assert "reward" not in rescored
+    return rescored["kind"] if rescored["outcome"] == "failed" else None
 
 
 @pytest.mark.parametrize("key", ["content", "text", "message"])
 def test_the_customers_closing_turn_is_found_in_the_stored_trajectory(tmp_path: Path, key: str) -> None:
     requests: list[str] = []
-    found = scored(tmp_path, from_elsewhere(MOVE, f"Thanks! {STOP}", key), judge=recording(requests, YES))
-    assert (found["reward"], found["terminal_state"], found["user_messages"]) == (1.0, "complete", 1)
+    rescored = scored(tmp_path, from_elsewhere(MOVE, f"Thanks! {STOP}", key), judge=recording(requests, YES))
+    assert (rescored["reward"], rescored["terminal_state"], rescored["user_messages"]) == (1.0, "complete", 1)
     assert any(STOP in request for request in requests)
     assert scored(tmp_path, from_elsewhere(MOVE, STOP, key), judge=NO)["reward"] == 0.0
 
@@ -71,8 +71,8 @@ def test_the_customers_closing_turn_is_found_in_the_stored_trajectory(tmp_path: 
 def test_a_transfer_in_the_stored_trajectory_is_compared_with_the_scenario(tmp_path: Path) -> None:
     settings = {"enforce_transfer_ground_truth": True}
     for row, closing, reward in ((MOVE, TRANSFER, 0.0), (ACCIDENT, TRANSFER, 1.0), (ACCIDENT, STOP, 0.0)):
-        found = scored(tmp_path, from_elsewhere(row, closing), **settings)
-        assert (found["reward"], found["transferred"]) == (reward, closing == TRANSFER)
+        rescored = scored(tmp_path, from_elsewhere(row, closing), **settings)
+        assert (rescored["reward"], rescored["transferred"]) == (reward, closing == TRANSFER)
 
 
 def test_a_closing_turn_at_the_end_of_the_output_is_found(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_the_stored_reason_of_an_unfinished_conversation_is_used(
 ) -> None:
     fields: dict[str, Any] = {"invalid_reasons": reasons, "failure_labels": labels}
     row = {**from_elsewhere(MOVE, None), **fields} if beside else from_elsewhere(MOVE, None, **fields)
-    found = scored(tmp_path, row)
-    assert (found["outcome"], found["reward"], found["invalid_reasons"]) == (outcome, 0.0, invalid)
+    rescored = scored(tmp_path, row)
+    assert (rescored["outcome"], rescored["reward"], rescored["invalid_reasons"]) == (outcome, 0.0, invalid)
 
 
 NOTHING: list[Any] = [None, {}, {"trajectory": None}, {"trajectory": []}, {"trajectory": {"messages": 3}}]

@@ -50,8 +50,8 @@ class Equivalence(Resources):
         @property
         def pattern(self) -> str | None:
             """The row's regular expression for the place where its prompt asks for the answer."""
-            found = (self.template_metadata or {}).get("output_regex")
-            return found if isinstance(found, str) and found else None
+            regex = (self.template_metadata or {}).get("output_regex")
+            return regex if isinstance(regex, str) and regex else None
 
     class Config(JudgeConfig):
         """Settings of the verifier."""

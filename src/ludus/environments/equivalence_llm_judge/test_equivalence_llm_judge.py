@@ -46,9 +46,9 @@ async def judged(
 
 
 async def verdict(*args: Any, **kwargs: Any) -> Verdict:
-    found = await judged(*args, **kwargs)
-    assert isinstance(found, Verdict), found
-    return found
+    outcome = await judged(*args, **kwargs)
+    assert isinstance(outcome, Verdict), outcome
+    return outcome
 
 
 async def shown(text: Any, row: dict[str, Any] | None = None, **settings: Any) -> list[str]:
@@ -142,9 +142,9 @@ async def test_the_question_is_the_last_user_message() -> None:
         {"role": "user", "content": [{"type": "input_text", "text": text} for text in ("second", "third")]},
     ]
     assert (await shown("x", {"responses_create_params": {"input": turns}}))[0] == "second\nthird"
-    one = {"responses_create_params": {"input": "Which one?"}}
-    assert (await shown("x", one))[0] == "Which one?"
-    assert (await shown("x", one, compat=True))[0] == ""
+    plain = {"responses_create_params": {"input": "Which one?"}}
+    assert (await shown("x", plain))[0] == "Which one?"
+    assert (await shown("x", plain, compat=True))[0] == ""
 
 
 async def test_the_swap_check_asks_again_with_the_answers_swapped() -> None:
@@ -174,8 +174,8 @@ async def test_the_full_generation_check_asks_again_with_the_whole_message() -> 
 
 async def test_an_empty_answer_earns_0_without_a_judge_except_in_compat() -> None:
     for empty in ("", "  ", Response.of(reasoning("Jupiter")), Response({}), Response.of(message("Mars"), message(""))):
-        found = await verdict(empty, YES)
-        assert (found.reward, found.mask, found.values["judge_evaluations"]) == (0.0, None, [])
+        graded = await verdict(empty, YES)
+        assert (graded.reward, graded.mask, graded.values["judge_evaluations"]) == (0.0, None, [])
         assert (await verdict(empty, YES, compat=True)).reward == 1.0
     assert (await shown("", compat=True))[2] == "[there is no answer]"
     assert (await shown("", compat=True, msg_extraction_failure=""))[2] == ""
@@ -185,30 +185,30 @@ async def test_a_row_without_an_expected_answer_is_masked_and_metadata_may_hold_
     row = {"expected_answer": None}
     assert (await verdict("Jupiter", row=row)).mask == "the row has no expected answer"
     assert (await verdict("Jupiter", row=row, compat=True)).mask is None
-    found = await verdict("Jupiter", row={**row, "metadata": {"expected_answer": "Jove"}})
-    assert (found.reward, found.values["expected_answer"]) == (1.0, "Jove")
+    graded = await verdict("Jupiter", row={**row, "metadata": {"expected_answer": "Jove"}})
+    assert (graded.reward, graded.values["expected_answer"]) == (1.0, "Jove")
 
 
 async def test_a_failing_judge_fails_the_rollout_without_a_reward() -> None:
     for says in ([{"error": {"kind": "http_500", "cause": "boom"}}], [Response({"nonsense": 1})]):
-        found = await judged("Jupiter", says)
-        assert isinstance(found, Failure)
-        assert (found.kind, found.stage) == ("judge", "verify")
+        failure = await judged("Jupiter", says)
+        assert isinstance(failure, Failure)
+        assert (failure.kind, failure.stage) == ("judge", "verify")
 
 
 async def test_a_judge_reply_that_was_cut_off_is_a_failure_except_in_compat() -> None:
     cut = {"text": "Let me see", "incomplete": "max_output_tokens"}
-    found = await judged("Jupiter", [cut])
-    assert isinstance(found, Failure)
-    assert found.cause == "the judge's reply was cut off before a verdict: max_output_tokens"
+    failure = await judged("Jupiter", [cut])
+    assert isinstance(failure, Failure)
+    assert failure.cause == "the judge's reply was cut off before a verdict: max_output_tokens"
     assert (await verdict("Jupiter", [cut], compat=True)).reward == 0.0
     assert (await verdict("Jupiter", [{**cut, "text": NO}])).reward == 0.0
 
 
 async def test_a_pattern_that_never_finishes_is_a_timeout() -> None:
-    found = await judged("a" * 60 + "b", row={"template_metadata": {"output_regex": "(a+)+$"}})
-    assert isinstance(found, Failure)
-    assert (found.kind, found.stage) == ("timeout", "verify")
+    failure = await judged("a" * 60 + "b", row={"template_metadata": {"output_regex": "(a+)+$"}})
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.stage) == ("timeout", "verify")
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,9 @@ async def test_a_prompt_can_come_from_a_file_and_a_missing_file_is_named(tmp_pat
 
 async def test_a_bad_row_is_refused() -> None:
     for change in ({"expected_answer": 5}, {"template_metadata": "x"}):
-        found = await judged("Jupiter", row=change)
-        assert isinstance(found, Failure)
-        assert found.kind == "bad_row"
+        failure = await judged("Jupiter", row=change)
+        assert isinstance(failure, Failure)
+        assert failure.kind == "bad_row"
 
 
 def test_public_rows_load() -> None:
@@ -275,10 +275,10 @@ async def test_compat_agrees_with_the_reference_also_in_its_mistakes() -> None:
 async def test_compat_asks_the_judge_what_the_reference_asks() -> None:
     for line in golden(NAME):
         line["config"] = {**(line.get("config") or {}), "judge_prompt_template": PLAIN}
-        found = await replay(NAME, line, compat=True, prepare=recorded)
-        if isinstance(found, Failure):
+        graded = await replay(NAME, line, compat=True, prepare=recorded)
+        if isinstance(graded, Failure):
             continue
-        records, extra = found.values["judge_evaluations"], line["reference_extra"]
+        records, extra = graded.values["judge_evaluations"], line["reference_extra"]
         prompts = [record["responses_create_params"]["input"][-1]["content"] for record in records]
         assert prompts == ["|".join(call.values()) for call in extra["judge_calls"]], line["note"]
         assert [record["verdict_label"] for record in records] == extra["verdict_labels"]

@@ -33,7 +33,7 @@ def breaking(task: Any) -> dict[str, Any]:
         "texts": [str(value) for value in values],
         "nested": [values],
     }
-    scripts: dict[str, Any] = {name: _submitting(each) for name, each in wrong.items() if each != values}
+    scripts: dict[str, Any] = {name: _submitting(submitted) for name, submitted in wrong.items() if submitted != values}
     return scripts | {
         "in_words": f"synonym_values: {values}",
         "taken_back": [*_submitting(values)[:1], *_submitting([])],

@@ -147,10 +147,10 @@ async def test_true_is_not_1_except_in_compat() -> None:
 
 
 async def test_a_tool_call_with_text_for_numbers_is_refused_except_in_compat() -> None:
-    given = '{"synonym_values": ["1"]}'
-    assert "detail" in json.loads(await Synonyms().call("extract_synonym_values", given))
+    arguments = '{"synonym_values": ["1"]}'
+    assert "detail" in json.loads(await Synonyms().call("extract_synonym_values", arguments))
     lenient = Synonyms(Synonyms.Config(compat=True))
-    assert json.loads(await lenient.call("extract_synonym_values", given)) == {"success": True}
+    assert json.loads(await lenient.call("extract_synonym_values", arguments)) == {"success": True}
 
 
 async def test_any_text_has_a_value() -> None:

@@ -63,11 +63,13 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 
 def _is_one_of_many(text: str, expected: str, asked: str) -> bool:
     """Whether a number is next to another in a list, or among many numbers that the questions do not mention."""
-    found = list(_NUMBER.finditer(text))
-    others = {number[0] for number in found} - set(_NUMBER.findall(asked)) - {expected}
+    numbers = list(_NUMBER.finditer(text))
+    others = {number[0] for number in numbers} - set(_NUMBER.findall(asked)) - {expected}
     return len(others) > OTHER_NUMBERS or any(
-        expected in (one[0], other[0]) and one[0] != other[0] and _is_list(text[one.end() : other.start()][:NEAR])
-        for one, other in pairwise(found)
+        expected in (number[0], following[0])
+        and number[0] != following[0]
+        and _is_list(text[number.end() : following.start()][:NEAR])
+        for number, following in pairwise(numbers)
     )
 
 

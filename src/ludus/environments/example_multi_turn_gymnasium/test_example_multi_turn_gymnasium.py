@@ -124,9 +124,9 @@ async def test_spaces_must_match_exactly() -> None:
 async def test_the_expected_answer_may_be_a_number_except_in_compat() -> None:
     row = {**ONE, "expected_answer": 20}
     assert await reward_for("20", row) == 1.0
-    found = await judge(NAME, row, "20", compat=True)
-    assert isinstance(found, Failure)
-    assert found.kind == "bad_row"
+    failure = await judge(NAME, row, "20", compat=True)
+    assert isinstance(failure, Failure)
+    assert failure.kind == "bad_row"
     assert isinstance(await judge(NAME, {**ONE, "expected_answer": True}, "True"), Failure)
 
 
@@ -148,9 +148,9 @@ async def test_a_row_without_an_expected_answer_is_masked_except_in_compat() -> 
 
 @pytest.mark.parametrize("change", [{"follow_ups": "x"}, {"follow_ups": [1]}, {"expected_answer": None}])
 async def test_a_bad_row_is_refused(change: dict[str, Any]) -> None:
-    found = await judge(NAME, {**ROW, **change}, "17")
-    assert isinstance(found, Failure)
-    assert found.kind == "bad_row"
+    failure = await judge(NAME, {**ROW, **change}, "17")
+    assert isinstance(failure, Failure)
+    assert failure.kind == "bad_row"
 
 
 async def test_parts_of_an_answer_are_read_as_one_text() -> None:

@@ -27,12 +27,12 @@ def breaking(task: Any) -> dict[str, Any]:
     """Wrong arguments, a wrong name, two calls, text beside the call, and the call only as text."""
     expected = task.expected_call
     wrong = {key: f"{value} " if isinstance(value, str) else str(value) for key, value in expected["arguments"].items()}
-    one = {"name": expected["name"], "arguments": expected["arguments"]}
+    call = {"name": expected["name"], "arguments": expected["arguments"]}
     return {
         "other_argument": [{**_call(task), "arguments": wrong}],
         "no_arguments": [{**_call(task), "arguments": {}}],
         "other_name": [{**_call(task), "call": f"{expected['name']}s"}],
-        "twice": [{"calls": [one, one]}],
+        "twice": [{"calls": [call, call]}],
         "with_text": [{"text": "Here you are.", **_call(task)}],
         "in_words": f"{expected['name']}({expected['arguments']})",
     }

@@ -39,33 +39,35 @@ class MultiReward(Resources):
 
     def _is_expected(self, call: Item, expected: dict[str, Any]) -> bool:
         """Whether a call has the expected name and every expected argument; it may have more."""
-        given = arguments_of(call)
+        arguments = arguments_of(call)
         if not expected or call["name"] != expected.get("name"):
             return False
         wanted = expected.get("arguments") or {}
         if self.config.compat:
-            return all((given or {}).get(name) == value for name, value in wanted.items())
-        return given is not None and all(name in given and same(given[name], wanted[name]) for name in wanted)
+            return all((arguments or {}).get(name) == value for name, value in wanted.items())
+        return arguments is not None and all(
+            name in arguments and same(arguments[name], wanted[name]) for name in wanted
+        )
 
     def _is_complete(self, call: Item, task: Task) -> bool:
         """Whether a call's arguments are an object with everything that the row's tool requires.
 
         A row that lists no tools requires nothing.
         """
-        given, listed = arguments_of(call), task.tools or []
+        arguments, listed = arguments_of(call), task.tools or []
         schema = next((entry for entry in listed if entry.get("name") == call["name"]), None)
-        if given is None or (listed and schema is None and not self.config.compat):
+        if arguments is None or (listed and schema is None and not self.config.compat):
             return False
-        return all(name in given for name in ((schema or {}).get("parameters") or {}).get("required") or ())
+        return all(name in arguments for name in ((schema or {}).get("parameters") or {}).get("required") or ())
 
 
 def arguments_of(call: Item) -> dict[str, Any] | None:
     """A call's arguments, or None if they are not a JSON object."""
     try:
-        given = orjson.loads(call["arguments"])
+        arguments = orjson.loads(call["arguments"])
     except orjson.JSONDecodeError:
         return None
-    return given if isinstance(given, dict) else None
+    return arguments if isinstance(arguments, dict) else None
 
 
 def same(left: Any, right: Any) -> bool:

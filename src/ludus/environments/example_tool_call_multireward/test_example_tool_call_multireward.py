@@ -19,7 +19,7 @@ NAME = "example_tool_call_multireward"
 
 
 def offered(name: str, *required: str) -> dict[str, Any]:
-    properties = {each: {"type": "string"} for each in required}
+    properties = {parameter: {"type": "string"} for parameter in required}
     return {"type": "function", "name": name, "parameters": {"properties": properties, "required": list(required)}}
 
 
@@ -132,9 +132,9 @@ keys = st.lists(st.sampled_from(["city", "place", "people"]), unique=True)
 async def test_a_call_is_complete_if_it_has_what_its_listed_tool_requires(
     listed: list[tuple[str, list[str]]], name: str, given_keys: list[str]
 ) -> None:
-    tools = [offered(each, *required) for each, required in listed]
+    tools = [offered(tool, *required) for tool, required in listed]
     row = {**ROW, "responses_create_params": {"input": "How is Oslo?", "tools": tools}}
-    required = next((required for each, required in listed if each == name), None)
+    required = next((required for tool, required in listed if tool == name), None)
     complete = not listed or (required is not None and set(required) <= set(given_keys))
     assert (await parts(call(dict.fromkeys(given_keys, "x"), name), row=row))[1] == float(complete)
 
@@ -149,9 +149,9 @@ async def test_a_row_without_tools_offers_the_environments_tools() -> None:
 
 
 async def test_a_bad_row_is_refused() -> None:
-    found = await judge(NAME, {**ROW, "expected_call": "get_weather"}, "hi")
-    assert isinstance(found, Failure)
-    assert found.kind == "bad_row"
+    failure = await judge(NAME, {**ROW, "expected_call": "get_weather"}, "hi")
+    assert isinstance(failure, Failure)
+    assert failure.kind == "bad_row"
 
 
 def test_the_means_of_the_components_are_metrics() -> None:
@@ -175,8 +175,8 @@ def test_two_values_are_the_same_exactly_if_their_json_is(left: Any, right: Any)
 
 @given(st.text())
 def test_any_text_as_arguments_gives_an_object_or_none(arguments: str) -> None:
-    found = arguments_of(call(arguments))
-    assert found is None or isinstance(found, dict)
+    parsed = arguments_of(call(arguments))
+    assert parsed is None or isinstance(parsed, dict)
 
 
 def test_the_example_rows_can_be_solved() -> None:

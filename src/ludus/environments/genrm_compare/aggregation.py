@@ -51,18 +51,18 @@ def mean_scores(count: int, compared: list[tuple[Pair, Scores]], default: float)
         first, second = tie_broken(scores)
         earned[pair.first].append(first)
         earned[pair.second].append(second)
-    return [sum(each) / len(each) if each else default for each in earned]
+    return [sum(own) / len(own) if own else default for own in earned]
 
 
 def shortest_bonus(scores: list[float], lengths: list[int], bonus: float, top: float) -> list[float]:
     """A bonus for the shortest non-empty response, if its score is among the best share `top` of the group."""
-    given = [0.0] * len(scores)
+    bonuses = [0.0] * len(scores)
     filled = [index for index, length in enumerate(lengths) if length]
     if bonus and filled:
         shortest = min(filled, key=lengths.__getitem__)
         if scores[shortest] >= _percentile(scores, 1 - top):
-            given[shortest] = bonus
-    return given
+            bonuses[shortest] = bonus
+    return bonuses
 
 
 def relative(measures: list[float], coefficient: float, eligible: list[bool]) -> list[float]:

@@ -50,7 +50,7 @@ _FORGERY = re.compile(rf'"(?={"|".join("".join(map(_spelled, key)) for key in KE
 
 def guard(answer: str) -> str:
     """The answer with verdict keys and control tokens broken up, so that a judge can quote it safely."""
-    return _FORGERY.sub(lambda found: f"{found[0]} ", answer)
+    return _FORGERY.sub(lambda match: f"{match[0]} ", answer)
 
 
 def history(items: list[Item], *, compat: bool) -> list[Item]:

@@ -32,12 +32,12 @@ def read_scores(text: str, default: Scores, *, compat: bool = False) -> Scores |
     """The scores in a text, with defaults for missing ones; None if all are missing or one is not a finite number.
     With `compat`, an object without scores hides another that has them."""
     blocks = (_first_object(block, any_object=compat) for block in _blocks(text))
-    found = next((block for block in blocks if block is not None), None)
-    if found is None:
-        found = _last_object(text, any_object=compat)
-    if found is None or not _has_scores(found):
+    value = next((block for block in blocks if block is not None), None)
+    if value is None:
+        value = _last_object(text, any_object=compat)
+    if value is None or not _has_scores(value):
         return None
-    values = _overall(found)
+    values = _overall(value)
     try:
         scores = Scores(*(float(values.get(key, usual)) for key, usual in zip(KEYS, default, strict=True)))
     except (TypeError, ValueError, OverflowError):
@@ -45,13 +45,13 @@ def read_scores(text: str, default: Scores, *, compat: bool = False) -> Scores |
     return scores if all(map(math.isfinite, scores)) else None
 
 
-def _overall(found: dict[str, Any]) -> dict[str, Any]:
-    overall = found.get("overall")
-    return overall if isinstance(overall, dict) else found
+def _overall(reply: dict[str, Any]) -> dict[str, Any]:
+    overall = reply.get("overall")
+    return overall if isinstance(overall, dict) else reply
 
 
-def _has_scores(found: dict[str, Any]) -> bool:
-    return any(key in _overall(found) for key in KEYS)
+def _has_scores(reply: dict[str, Any]) -> bool:
+    return any(key in _overall(reply) for key in KEYS)
 
 
 def _blocks(text: str) -> Iterator[str]:
@@ -70,9 +70,9 @@ def _first_object(text: str, *, any_object: bool) -> dict[str, Any] | None:
     for _ in range(_TRIES):
         if start < 0:
             return None
-        found, end = _object_at(text, start)
-        if found is not None and (any_object or _has_scores(found)):
-            return found
+        value, end = _object_at(text, start)
+        if value is not None and (any_object or _has_scores(value)):
+            return value
         start = text.find("{", max(end, start + 1))
     return None
 
@@ -85,16 +85,16 @@ def _last_object(text: str, *, any_object: bool) -> dict[str, Any] | None:
         start = text.rfind("{", 0, start)
         if start < 0:
             break
-        found, end = _object_at(text, start)
-        if found is not None and (last is None or end >= last_end) and (any_object or _has_scores(found)):
-            last, last_end = found, end
+        value, end = _object_at(text, start)
+        if value is not None and (last is None or end >= last_end) and (any_object or _has_scores(value)):
+            last, last_end = value, end
     return last
 
 
 def _object_at(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
     """The object that begins at a brace, and where it ends; None if there is no valid object."""
     try:
-        found, end = _DECODER.raw_decode(text, start)
+        value, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
         return None, start
-    return found, end
+    return value, end

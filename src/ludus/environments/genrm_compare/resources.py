@@ -186,26 +186,30 @@ class Comparison(Resources):
     def _verdicts(self, answers: list[Answer], compared: list[Compared]) -> list[float | Verdict]:
         """The verdict on each answer, with the comparisons that the answer took part in."""
         config, count = self.config, len(answers)
-        base = mean_scores(count, [(each.pair, each.scores) for each in compared], config.default_score)
+        base = mean_scores(
+            count, [(comparison.pair, comparison.scores) for comparison in compared], config.default_score
+        )
         parts = {"comparisons": base, **self._adjustments(answers, base)}
-        scores = [score for each in compared for score in each.scores[:2]]
+        scores = [score for comparison in compared for score in comparison.scores[:2]]
         group: dict[str, Any] = {
             "mean_individual_score": fmean(scores),
             "std_individual_score": pstdev(scores),
-            "tiebreak_usage_rate": fmean(each.scores.first == each.scores.second for each in compared),
+            "tiebreak_usage_rate": fmean(
+                comparison.scores.first == comparison.scores.second for comparison in compared
+            ),
         }
         own: list[list[Compared]] = [[] for _ in answers]
-        for each in compared:
-            own[each.pair.first].append(each)
-            own[each.pair.second].append(each)
+        for comparison in compared:
+            own[comparison.pair.first].append(comparison)
+            own[comparison.pair.second].append(comparison)
         return [
             Verdict(
                 sum(part[place] for part in parts.values()),
                 components={name: part[place] for name, part in parts.items()},
-                mask=None if config.compat or any(each.read for each in own[place]) else UNREAD,
-                comparison_results=[each.to_row(place) for each in own[place]],
-                unread_comparisons=sum(not each.read for each in own[place]),
-                **_spent([each for each in own[place] if each.pair.first == place]),
+                mask=None if config.compat or any(comparison.read for comparison in own[place]) else UNREAD,
+                comparison_results=[comparison.to_row(place) for comparison in own[place]],
+                unread_comparisons=sum(not comparison.read for comparison in own[place]),
+                **_spent([comparison for comparison in own[place] if comparison.pair.first == place]),
                 **group,
             )
             for place in range(count)
@@ -220,19 +224,19 @@ class Comparison(Resources):
         lengths, thoughts = [len(answer.text) for answer in answers], [answer.reasoning_length for answer in answers]
         written = [config.compat or bool(answer.text) for answer in answers]
         styles = [style_density(answer.text) for answer in answers]
-        found = {
+        adjustments = {
             "reasoning_bonus": shortest_bonus(base, thoughts, config.reasoning_bonus, config.top_percentile),
             "answer_bonus": shortest_bonus(base, lengths, config.answer_bonus, config.top_percentile),
             "reasoning_length": relative([*map(float, thoughts)], config.group_reasoning_length_penalty_coeff, written),
             "answer_length": relative([*map(float, lengths)], config.group_answer_length_penalty_coeff, written),
             "style": relative(styles, config.group_style_penalty_coeff, written),
         }
-        return {name: part for name, part in found.items() if any(part)}
+        return {name: part for name, part in adjustments.items() if any(part)}
 
 
 def _spent(compared: list[Compared]) -> dict[str, Any]:
     """Calls and tokens of comparisons. Each comparison is counted once, with the answer that was shown first."""
     usage: dict[str, Any] = {}
-    for each in compared:
-        add_usage(usage, each.usage)
-    return {"judge_calls": sum(each.calls for each in compared), "judge_usage": usage}
+    for comparison in compared:
+        add_usage(usage, comparison.usage)
+    return {"judge_calls": sum(comparison.calls for comparison in compared), "judge_usage": usage}

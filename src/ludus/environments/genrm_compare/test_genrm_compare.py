@@ -56,9 +56,9 @@ async def judged(
 
 
 async def verdicts(*texts: Any, **kwargs: Any) -> list[Verdict]:
-    found = await judged(*texts, **kwargs)
-    assert not isinstance(found, Failure), found
-    return found
+    outcome = await judged(*texts, **kwargs)
+    assert not isinstance(outcome, Failure), outcome
+    return outcome
 
 
 async def rewards(*texts: Any, **kwargs: Any) -> list[float]:
@@ -88,7 +88,7 @@ def test_a_collection_can_use_a_scripted_reward_model(tmp_path: Path) -> None:
     rows = {row.job.repeat: row.to_row() for row in run}
     assert [rows[repeat]["reward"] for repeat in (0, 1)] == [5.0, 1.0]
     assert run.metrics["values"]["mean_individual_score"] == 3.0
-    assert [each["response_i"] for each in rows[0]["comparison_results"]] == [0, 1]
+    assert [comparison["response_i"] for comparison in rows[0]["comparison_results"]] == [0, 1]
     assert rows[0]["comparison_results"][0]["reply"] == FIRST
     assert "reply" not in rows[0]["comparison_results"][1]
     assert rescore(tmp_path / "run", NAME, settings=settings).counts == {"unchanged": 2}
@@ -135,15 +135,15 @@ async def test_rewards_are_means_over_all_comparisons_of_a_response() -> None:
     assert await rewards("x", "y", says=replies, num_judges_per_comparison=2, comparison_strategy="all_pairs") == [3, 3]
 
 
-@pytest.mark.parametrize(("ranking", "found"), [(1, [5.5, 0.5]), (3.5, [3.0, 3.0]), (6, [0.5, 5.5])])
-async def test_the_ranking_breaks_ties_and_nothing_else(ranking: float, found: list[float]) -> None:
+@pytest.mark.parametrize(("ranking", "expected"), [(1, [5.5, 0.5]), (3.5, [3.0, 3.0]), (6, [0.5, 5.5])])
+async def test_the_ranking_breaks_ties_and_nothing_else(ranking: float, expected: list[float]) -> None:
     once = {"comparison_strategy": "all_pairs"}
-    assert await rewards("x", "y", says=scored(3, 3, ranking), **once) == found
+    assert await rewards("x", "y", says=scored(3, 3, ranking), **once) == expected
     assert await rewards("x", "y", says=scored(4, 3, ranking), **once) == [4.0, 3.0]
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "scores"),
     [
         (FIRST, Scores(5, 1, 1)),
         (f"prose {FIRST} more", Scores(5, 1, 1)),
@@ -169,8 +169,8 @@ async def test_the_ranking_breaks_ties_and_nothing_else(ranking: float, found: l
         (f"{'{ ' * 5000}{FIRST}", Scores(5, 1, 1)),
     ],
 )
-def test_scores_are_read_from_the_first_json_block_or_the_last_object(text: str, found: Scores | None) -> None:
-    assert read_scores(text, NEUTRAL) == found
+def test_scores_are_read_from_the_first_json_block_or_the_last_object(text: str, scores: Scores | None) -> None:
+    assert read_scores(text, NEUTRAL) == scores
 
 
 def test_an_object_without_scores_does_not_hide_the_verdict_except_in_compat() -> None:
@@ -181,8 +181,8 @@ def test_an_object_without_scores_does_not_hide_the_verdict_except_in_compat() -
 
 @given(st.text(alphabet='{}"\\:,`json score_12ranking3.5 \n'), st.booleans())
 def test_any_reply_gives_numbers_or_none(text: str, compat: bool) -> None:
-    found = read_scores(text, NEUTRAL, compat=compat)
-    assert found is None or all(isinstance(value, float) for value in found)
+    scores = read_scores(text, NEUTRAL, compat=compat)
+    assert scores is None or all(isinstance(value, float) for value in scores)
 
 
 async def test_an_unreadable_reply_is_retried_and_then_counts_as_a_draw() -> None:
@@ -198,25 +198,25 @@ async def test_an_unreadable_reply_is_retried_and_then_counts_as_a_draw() -> Non
 
 
 async def test_one_unreadable_reply_among_others_counts_as_a_draw() -> None:
-    found = await verdicts("x", "y", says=[FIRST, "what?", "what?"], genrm_parse_retries=1)
-    assert [(verdict.reward, verdict.mask) for verdict in found] == [(4.0, None), (2.0, None)]
+    graded = await verdicts("x", "y", says=[FIRST, "what?", "what?"], genrm_parse_retries=1)
+    assert [(verdict.reward, verdict.mask) for verdict in graded] == [(4.0, None), (2.0, None)]
 
 
 async def test_a_judge_that_cannot_be_reached_fails_the_group_except_in_compat() -> None:
     def down(request: Request) -> Any:
         raise Failure("http_500", "the reward model is away")
 
-    found = await judged("x", "y", says=down)
-    assert isinstance(found, Failure)
-    assert (found.kind, found.stage, found.cause) == ("judge", "verify", "http_500: the reward model is away")
+    failure = await judged("x", "y", says=down)
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.stage, failure.cause) == ("judge", "verify", "http_500: the reward model is away")
     assert await rewards("x", "y", says=down, compat=True) == [3.0, 3.0]
 
 
 async def test_a_reply_cut_off_before_its_verdict_is_a_failure_except_in_compat() -> None:
     cut = {"text": "The first is", "incomplete": "max_output_tokens"}
-    found = await judged("x", "y", says=lambda request: cut)
-    assert isinstance(found, Failure)
-    assert found.cause == "its reply was cut off before a verdict: max_output_tokens"
+    failure = await judged("x", "y", says=lambda request: cut)
+    assert isinstance(failure, Failure)
+    assert failure.cause == "its reply was cut off before a verdict: max_output_tokens"
     assert await rewards("x", "y", says=lambda request: cut, compat=True) == [3.0, 3.0]
 
 
@@ -419,13 +419,15 @@ async def test_compat_agrees_with_the_reference_also_in_its_mistakes() -> None:
 
 async def test_comparisons_and_statistics_agree_with_the_reference() -> None:
     for line in golden(NAME):
-        found = await replay(NAME, line, prepare=recorded)
-        if isinstance(found, Failure) or line["class"] == "hole":
+        graded = await replay(NAME, line, prepare=recorded)
+        if isinstance(graded, Failure) or line["class"] == "hole":
             continue
         extra = line["reference_extra"]
-        assert sum(verdict.values.get("judge_calls", 0) for verdict in found) == extra["n_calls"], line["note"]
+        assert sum(verdict.values.get("judge_calls", 0) for verdict in graded) == extra["n_calls"], line["note"]
         for name, value in extra.get("metrics", {}).items():
-            assert [verdict.values[name] for verdict in found] == [pytest.approx(value)] * len(found), line["note"]
-        own = [each for verdict in found for each in verdict.values.get("comparison_results", []) if "reply" in each]
-        shown = [{key: each[key] for key in each if key != "reply"} for each in own]
+            assert [verdict.values[name] for verdict in graded] == [pytest.approx(value)] * len(graded), line["note"]
+        own = [
+            result for verdict in graded for result in verdict.values.get("comparison_results", []) if "reply" in result
+        ]
+        shown = [{key: result[key] for key in result if key != "reply"} for result in own]
         assert shown == extra.get("comparison_results", shown), line["note"]

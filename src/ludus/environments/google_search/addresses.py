@@ -93,7 +93,7 @@ EVERYWHERE = Reach(lambda _: True, None)
 
 
 class CheckedResolver(AbstractResolver):
-    """Resolves a name to those of its addresses that `Reach` allows; the connector uses only these."""
+    """Resolves a name to its addresses that `Reach` allows; the connector uses only these."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
@@ -102,9 +102,9 @@ class CheckedResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """The allowed addresses of a host. Raises `Forbidden` if there are none."""
-        found = await in_thread(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM)
+        addresses = await in_thread(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM)
         checked = []
-        for kind, _, proto, _, (address, *_) in found:
+        for kind, _, proto, _, (address, *_) in addresses:
             try:
                 self._reach.check(str(address))
             except Forbidden:

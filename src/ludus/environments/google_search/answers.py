@@ -1,7 +1,7 @@
 r"""Find the final answer of a rollout.
 
 The answer is in the last message, after any `<think>` block: in the last `\boxed{}` for a question with options, after
-the last "Answer:" for an open question. The `reference_` functions read what the reference reads, for `compat`.
+the last "Answer:" for an open question. The `reference_` functions read as the reference does, for `compat`.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def reference_option(response: Response) -> str | None:
 
 def reference_answer(response: Response) -> str | None:
     """The last text between "Answer:" and "Confidence:" in all messages."""
-    text, found, position = response.output_text, None, 0
+    text, answer, position = response.output_text, None, 0
     while (start := text.find("Answer:", position)) >= 0 and (end := text.find("Confidence:", start)) >= 0:
-        found, position = text[start + len("Answer:") : end].strip(), end
-    return found
+        answer, position = text[start + len("Answer:") : end].strip(), end
+    return answer
 
 
 def _ends_with_message(response: Response) -> bool:
@@ -75,10 +75,10 @@ def _strings(value: Any) -> Iterator[str]:
     """All texts inside annotations, which are nested lists and mappings."""
     waiting = [value]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, dict):
-            waiting += [each[key] for key in sorted(each, reverse=True)]
-        elif isinstance(each, list):
-            waiting += reversed(each)
+        part = waiting.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, dict):
+            waiting += [part[key] for key in sorted(part, reverse=True)]
+        elif isinstance(part, list):
+            waiting += reversed(part)

@@ -45,8 +45,8 @@ def read_corpus(path: Path | None = None) -> Iterator[Document]:
 
 def _files(folder: Path) -> list[Path]:
     """All files of a known type, without hidden files and hidden folders."""
-    found = (file for file in folder.rglob("*") if file.suffix.lower() in _KNOWN and file.is_file())
-    return sorted(file for file in found if not any(part[0] == "." for part in file.relative_to(folder).parts))
+    files = (file for file in folder.rglob("*") if file.suffix.lower() in _KNOWN and file.is_file())
+    return sorted(file for file in files if not any(part[0] == "." for part in file.relative_to(folder).parts))
 
 
 def _documents(file: Path, url: str) -> Iterator[Document]:

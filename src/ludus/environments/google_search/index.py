@@ -134,7 +134,7 @@ class Index:
 
     def _weighed(self, query: str) -> list[tuple[int, str]]:
         """The words of a query that the index contains, rarest first, each with its number of documents."""
-        words = dict.fromkeys(f'"{found[0].lower()}"' for found in islice(_WORD.finditer(query[:_LONGEST]), WORDS))
+        words = dict.fromkeys(f'"{match[0].lower()}"' for match in islice(_WORD.finditer(query[:_LONGEST]), WORDS))
         weighed = sorted((self._documents_with(word), word) for word in words)
         return [(count, word) for count, word in weighed if count]
 

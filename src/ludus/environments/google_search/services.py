@@ -77,10 +77,10 @@ class Json:
         raw = await self._api.ask(
             "GET", self._url, params={**form.parameters, form.query: query}, headers=self._headers
         )
-        found: Any = raw
+        entries: Any = raw
         for step in form.results.split("."):
-            found = found.get(step) if isinstance(found, dict) else None
-        return Results(_hits(found, form.title, form.url, form.snippet)[: self._results])
+            entries = entries.get(step) if isinstance(entries, dict) else None
+        return Results(_hits(entries, form.title, form.url, form.snippet)[: self._results])
 
     async def page(self, url: str) -> str:
         """Fetch a page."""
@@ -136,15 +136,15 @@ class Tavily:
 
 
 def _required(name: str) -> str:
-    found = look_up_key(name)
-    if not found:
+    key = look_up_key(name)
+    if not key:
         raise UserError(f"the search provider needs {name}", "Set it in the environment or in env.yaml")
-    return found
+    return key
 
 
 def _api(name: str, config: SearchConfig, *secrets: str) -> Api:
     """A connection that redacts its keys, both plain and URL-encoded."""
-    written = [form for each in secrets for form in (each, quote(each), quote(each, safe=""))]
+    written = [form for secret in secrets for form in (secret, quote(secret), quote(secret, safe=""))]
     return Api(name, config.search_timeout_seconds, config.search_retries, *written)
 
 
@@ -152,5 +152,5 @@ def _hits(entries: Any, title: str, url: str, snippet: str) -> list[Hit]:
     """The results in a list; an entry without a URL is skipped."""
     if not isinstance(entries, list):
         raise Failure("bad_response", f"the search service answered with no list of results: {str(entries)[:100]}")
-    found = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get(url), str)]
-    return [Hit(str(each.get(title) or each[url]), each[url], str(each.get(snippet) or "")) for each in found]
+    valid = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get(url), str)]
+    return [Hit(str(entry.get(title) or entry[url]), entry[url], str(entry.get(snippet) or "")) for entry in valid]

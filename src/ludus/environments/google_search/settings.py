@@ -76,8 +76,8 @@ def _domains(path: Path) -> set[str]:
     """The domains in a file of notices: `{"notices": [{"properties": [{"type": "domain", "value": ...}]}]}`."""
     try:
         notices = orjson.loads(path.read_bytes())["notices"]
-        properties = [each for notice in notices for each in notice["properties"]]
-        return {str(each["value"]).lower().strip(".") for each in properties if each["type"] == "domain"}
+        properties = [entry for notice in notices for entry in notice["properties"]]
+        return {str(entry["value"]).lower().strip(".") for entry in properties if entry["type"] == "domain"}
     except OSError as error:
         raise cannot_read(path, error) from error
     except (ValueError, KeyError, TypeError) as error:

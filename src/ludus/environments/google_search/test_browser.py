@@ -188,7 +188,7 @@ async def test_every_redirect_is_checked() -> None:
         assert "only http and https" in await reason(browser, f"{url}/file")
         assert "more than 5 redirects" in await reason(browser, f"{url}/loop")
         assert "No HTML found" in await reason(browser, f"{url}/bad")
-    assert not any(each.startswith("127.0.0.2") for each in seen)
+    assert not any(address.startswith("127.0.0.2") for address in seen)
 
 
 async def test_pages_are_read_within_limits() -> None:

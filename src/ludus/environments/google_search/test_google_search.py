@@ -101,7 +101,7 @@ async def test_a_long_box_is_compared_as_written_except_in_compat() -> None:
 
 
 async def test_the_last_box_counts_and_not_the_first_except_in_compat() -> None:
-    parts = {**message(""), "content": [{"type": "output_text", "text": rf"\boxed{{{each}}}"} for each in "AB"]}
+    parts = {**message(""), "content": [{"type": "output_text", "text": rf"\boxed{{{letter}}}"} for letter in "AB"]}
     for answer in (r"\boxed{A}, no: \boxed{B}", Response.of(parts)):
         assert (await reward(answer), await reward(answer, compat=True)) == (1.0, 0.0)
     assert await reward(r"\boxed{B} or \boxed{A}") == 0.0

@@ -29,13 +29,13 @@ def almanac(tmp_path: Path) -> Iterator[Index]:
     index.close()
 
 
-def found(index: Index, query: str, limit: int = 10) -> list[str]:
+def titles(index: Index, query: str, limit: int = 10) -> list[str]:
     return [hit.title for hit in index.search(query, limit)]
 
 
 def build(path: Path, *documents: tuple[str, str, str]) -> Index:
     path.unlink(missing_ok=True)
-    return Index.build(path, [Document(*each) for each in documents])
+    return Index.build(path, [Document(*document) for document in documents])
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def build(path: Path, *documents: tuple[str, str, str]) -> Index:
     ],
 )
 def test_the_best_document_comes_first(almanac: Index, query: str, title: str) -> None:
-    assert found(almanac, query)[0] == title
+    assert titles(almanac, query)[0] == title
 
 
 def test_every_hit_can_be_opened_and_contains_its_snippet(almanac: Index) -> None:
@@ -84,15 +84,15 @@ def test_every_hit_can_be_opened_and_contains_its_snippet(almanac: Index) -> Non
     ],
 )
 def test_query_syntax_in_a_query_does_no_harm(almanac: Index, query: str) -> None:
-    assert len(found(almanac, query)) <= 10
-    assert found(almanac, f"{query} crell")[0] == "Crell"
+    assert len(titles(almanac, query)) <= 10
+    assert titles(almanac, f"{query} crell")[0] == "Crell"
 
 
 def test_query_operators_are_ignored(tmp_path: Path) -> None:
     index = build(tmp_path / "i", ("u1", "one", "apples"), ("u2", "two", "pears"))
-    assert sorted(found(index, "apples NOT pears")) == ["one", "two"]
-    assert sorted(found(index, "title: apples AND pears")) == ["one", "two"]
-    assert found(index, "app*") == []
+    assert sorted(titles(index, "apples NOT pears")) == ["one", "two"]
+    assert sorted(titles(index, "title: apples AND pears")) == ["one", "two"]
+    assert titles(index, "app*") == []
     index.close()
 
 
@@ -110,14 +110,14 @@ def test_every_document_is_found_by_each_of_its_words(tmp_path: Path, texts: lis
     index = build(tmp_path / "i", *documents)
     for number, words in enumerate(texts):
         for word in words:
-            assert f"t{number}" in found(index, word, limit=len(texts)), word
+            assert f"t{number}" in titles(index, word, limit=len(texts)), word
     index.close()
 
 
 def test_accents_and_word_endings_are_ignored(tmp_path: Path) -> None:
     index = build(tmp_path / "i", ("u", "t", "Cafés in Zürich"))
     for query in ("cafe", "cafés", "cafe\u0301s", "zurich", "ZÜRICH"):
-        assert found(index, query) == ["t"], query
+        assert titles(index, query) == ["t"], query
     index.close()
 
 
@@ -133,19 +133,19 @@ def test_rare_words_choose_hits_and_common_words_order_them(tmp_path: Path, monk
     ]
     documents += [(f"m{n}", f"m{n}", "moor") for n in range(30)]
     index = build(tmp_path / "i", *documents)
-    assert found(index, "rare river") == ["b", "a"]
-    assert found(index, "river stone", 2) == ["t0", "t1"]
-    assert len(found(index, "river", 10)) == 3
-    assert found(index, "unknown") == []
+    assert titles(index, "rare river") == ["b", "a"]
+    assert titles(index, "river stone", 2) == ["t0", "t1"]
+    assert len(titles(index, "river", 10)) == 3
+    assert titles(index, "unknown") == []
     index.close()
 
 
 async def test_concurrent_searches_give_the_same_results(almanac: Index) -> None:
     local = Local(almanac)
     queries = ["lighthouse", "comet", "slate quarry", "ferry"] * 25
-    one = [(await local.search(query)).hits for query in queries[:4]]
+    expected = [(await local.search(query)).hits for query in queries[:4]]
     many = await asyncio.gather(*[local.search(query) for query in queries])
-    assert [results.hits for results in many] == one * 25
+    assert [results.hits for results in many] == expected * 25
 
 
 def test_a_folder_of_text_markdown_html_and_jsonl_is_a_corpus(tmp_path: Path) -> None:
@@ -192,27 +192,27 @@ async def test_a_bad_corpus_is_a_user_error(tmp_path: Path, name: str, content: 
 
 
 async def test_an_index_is_kept_and_rebuilt_when_the_corpus_changes(tmp_path: Path) -> None:
-    corpus, kept = tmp_path / "corpus.jsonl", tmp_path / "kept"
-    config = SearchConfig(corpus=corpus, index_folder=kept)
+    corpus, folder = tmp_path / "corpus.jsonl", tmp_path / "kept"
+    config = SearchConfig(corpus=corpus, index_folder=folder)
     for text, files in (("first", 1), ("first", 1), ("second", 2)):
         corpus.write_text(f'{{"text": "{text}"}}')
-        before = {file: file.stat().st_mtime_ns for file in kept.glob("*")}
+        before = {file: file.stat().st_mtime_ns for file in folder.glob("*")}
         async with Local.open(config) as local:
             assert [hit.title for hit in (await local.search(text)).hits] == [text]
-        assert len(list(kept.glob("*"))) == files
+        assert len(list(folder.glob("*"))) == files
         assert all(file.stat().st_mtime_ns == time for file, time in before.items())
 
 
 async def test_a_broken_kept_index_is_a_user_error_and_an_unfinished_one_is_deleted(tmp_path: Path) -> None:
-    corpus, kept = tmp_path / "corpus.jsonl", tmp_path / "kept"
-    config = SearchConfig(corpus=corpus, index_folder=kept)
+    corpus, folder = tmp_path / "corpus.jsonl", tmp_path / "kept"
+    config = SearchConfig(corpus=corpus, index_folder=folder)
     corpus.write_text('{"text": "x", "url": "u"}\n' * 2)
     with pytest.raises(UserError, match="the same url"):
         async with Local.open(config):
             pass
-    assert list(kept.glob("*")) == []
+    assert list(folder.glob("*")) == []
     corpus.write_text('{"text": "x"}')
-    (kept / f"{digest(read_corpus(corpus))}.sqlite3").write_text("no index at all" * 100)
+    (folder / f"{digest(read_corpus(corpus))}.sqlite3").write_text("no index at all" * 100)
     with pytest.raises(UserError, match="is not an index.*Delete it"):
         async with Local.open(config):
             pass

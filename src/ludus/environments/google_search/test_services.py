@@ -36,8 +36,8 @@ async def outputs(provider: str, url: str, *calls: tuple[str, dict[str, Any]], *
     config = {"provider": provider, "endpoint": url, "allow_private_addresses": True, "use_judge": False}
     config |= {"search_retries": {"busy": 1, "server": 1, "dropped": 0, "first_pause": 0.0}, **settings}
     written = [{"name": name, "arguments": arguments} for name, arguments in calls]
-    found = await replay(NAME, {"kind": "tool", "row": ROW, "calls": written, "config": config}, compat=compat)
-    return [json.loads(each) for each in found] if isinstance(found, list) else found
+    replies = await replay(NAME, {"kind": "tool", "row": ROW, "calls": written, "config": config}, compat=compat)
+    return [json.loads(reply) for reply in replies] if isinstance(replies, list) else replies
 
 
 async def test_google_searches_and_pages_are_fetched_without_leaking_keys(keys: None) -> None:
@@ -52,10 +52,10 @@ async def test_google_searches_and_pages_are_fetched_without_leaking_keys(keys: 
 
     async with serving(handler) as url:
         calls = [("search", {"query": " a  harbour & more "}), ("browse", {"url": f"{url}/page"})]
-        found, page = await outputs("google", f"{url}/v1", *calls, results=3)
+        output, page = await outputs("google", f"{url}/v1", *calls, results=3)
         (raw,) = await outputs("google", f"{url}/v1", calls[0], compat=True)
     assert asked[0] == {"key": KEY, "cx": ENGINE, "num": "3", "q": "a harbour & more"}
-    (item,) = json.loads(found["search_results"])["items"]
+    (item,) = json.loads(output["search_results"])["items"]
     assert (item["title"], item["displayLink"], item["snippet"]) == ("Harbour", "127.0.0.1", "s")
     assert "pagemap" not in item
     assert page == {"page_content": PROSE.strip()}
@@ -95,8 +95,8 @@ async def test_a_503_is_retried_and_a_malformed_answer_is_not(keys: None) -> Non
         return next(rest)
 
     async with serving(handler) as url:
-        (found,) = await outputs("google", url, ("search", {"query": "x"}))
-        assert json.loads(found["search_results"]) == {"items": []}
+        (output,) = await outputs("google", url, ("search", {"query": "x"}))
+        assert json.loads(output["search_results"]) == {"items": []}
         for _ in range(3):
             assert (await outputs("google", url, ("search", {"query": "x"}))).kind == "bad_response"
     failure = await outputs("google", url, ("search", {"query": "x"}))
@@ -127,12 +127,12 @@ async def test_json_api_settings_describe_any_json_service(monkeypatch: pytest.M
     form = {"query": "text", "parameters": {"format": "json"}, "key_header": "X-Token", "results": "web.results"}
     form |= {"title": "name", "url": "href", "snippet": "text"}
     async with serving(handler) as url:
-        (found,) = await outputs("json", url, ("search", {"query": "x"}), json_api=form)
+        (output,) = await outputs("json", url, ("search", {"query": "x"}), json_api=form)
         monkeypatch.setenv("SEARCH_API_KEY", "abc-123-def")
         await outputs("json", url, ("search", {"query": "x"}), json_api=form)
         await outputs("json", url, ("search", {"query": "x"}), json_api={"results": "web.results"})
         failure = await outputs("json", url, ("search", {"query": "x"}))
-    assert [hit["link"] for hit in json.loads(found["search_results"])["items"]] == ["https://one.example/"]
+    assert [hit["link"] for hit in json.loads(output["search_results"])["items"]] == ["https://one.example/"]
     assert seen[0] == ({"format": "json", "text": "x"}, None, None)
     assert seen[1][1:] == ("abc-123-def", None)
     assert seen[2] == ({"q": "x"}, None, "Bearer abc-123-def")
@@ -156,7 +156,7 @@ async def test_tavily_searches_and_reads_and_uses_its_keys_in_turn(keys: None) -
 
     page = {"url": "https://a.example/p"}
     async with serving(handler) as url:
-        found, answer, line, words, bad, private = await outputs(
+        output, answer, line, words, bad, private = await outputs(
             "tavily",
             url,
             ("web_search", {"query": "harbour"}),
@@ -167,8 +167,8 @@ async def test_tavily_searches_and_reads_and_uses_its_keys_in_turn(keys: None) -
             ("browse", {"url": "http://127.0.0.1/"}),
             excluded_domains=["b.example"],
         )
-    assert found["results_string"].startswith("[1] T (a.example)\nhttps://a.example/p\nline\nline")
-    assert len(found["results_string"]) < 2_100
+    assert output["results_string"].startswith("[1] T (a.example)\nhttps://a.example/p\nline\nline")
+    assert len(output["results_string"]) < 2_100
     assert answer == {"results_string": "Harbour."}
     assert "L1: three harbour" in line["results_string"]
     assert words == {"results_string": "https://a.example/p, words 1 to 3 of 4\ntwo three", "total_words": 4}

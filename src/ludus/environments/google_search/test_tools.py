@@ -29,9 +29,9 @@ async def outputs(*calls: tuple[str, dict[str, Any]], row: dict[str, Any] = ROW,
     compat = settings.pop("compat", False)
     written = [{"name": name, "arguments": arguments} for name, arguments in calls]
     line = {"kind": "tool", "row": row, "calls": written, "config": {"use_judge": False, **settings}}
-    found = await replay(NAME, line, compat=compat)
-    assert isinstance(found, list), found
-    return [json.loads(each) for each in found]
+    replies = await replay(NAME, line, compat=compat)
+    assert isinstance(replies, list), replies
+    return [json.loads(reply) for reply in replies]
 
 
 async def test_open_questions_offer_other_tools() -> None:
@@ -47,14 +47,14 @@ async def test_open_questions_offer_other_tools() -> None:
 
 
 async def test_tools_for_open_questions_search_find_and_scroll() -> None:
-    found, line, words, rest = await outputs(
+    hits, line, words, rest = await outputs(
         ("web_search", {"query": "largest planet"}),
         ("find_in_page", {"url": PAGE, "query": "Galileo moons"}),
         ("scroll_page", {"url": PAGE, "start_index": 1, "n": 3}),
         ("scroll_page", {"url": PAGE, "start_index": -5, "n": 10**9}),
         row=OPEN,
     )
-    assert found["results_string"].startswith(f"[1] Jupiter (almanac.example)\n{PAGE}\n")
+    assert hits["results_string"].startswith(f"[1] Jupiter (almanac.example)\n{PAGE}\n")
     assert "L2: Jupiter is the largest planet" in line["results_string"]
     assert words["results_string"].endswith("\nJupiter is the")
     assert words["total_words"] == rest["total_words"] > 50
@@ -72,13 +72,13 @@ async def test_tools_for_open_questions_word_errors_as_the_reference_does() -> N
         row=OPEN,
     )
     texts = ["Query is none", "Query is too long", "URL is none", "Query is none", "No content found.", "URL is none"]
-    assert [each["results_string"] for each in said] == texts
+    assert [reply["results_string"] for reply in said] == texts
 
 
 async def test_a_page_outside_the_corpus_is_not_found_and_nothing_is_fetched() -> None:
     urls = ["http://127.0.0.1/", "file:///etc/passwd", "' OR 1=1 --", "", "\x00", f"{PAGE}/", "javascript:1"]
-    for each in await outputs(*[("browse", {"url": url}) for url in urls]):
-        assert each == {"page_content": "No HTML found: there is no such page"}
+    for reply in await outputs(*[("browse", {"url": url}) for url in urls]):
+        assert reply == {"page_content": "No HTML found: there is no such page"}
     (plain,) = await outputs(("browse", {"url": urls[0]}), compat=True)
     assert plain == {"page_content": "No HTML found"}
     (anchored,) = await outputs(("browse", {"url": f" {PAGE}#moons"}))
@@ -99,13 +99,13 @@ async def test_excluded_domains_are_neither_found_nor_opened(tmp_path: Path) -> 
     notices = tmp_path / "domains.json"
     notices.write_text(json.dumps({"notices": [{"properties": [{"type": "domain", "value": "Example"}]}]}))
     for settings in ({"excluded_domains": ["almanac.example"]}, {"exclude_domains_file_path": str(notices)}):
-        found, page, line = await outputs(
+        hits, page, line = await outputs(
             ("search", {"query": "Jupiter"}),
             ("browse", {"url": PAGE}),
             ("find_in_page", {"url": PAGE, "query": "x"}),
             **settings,
         )
-        assert json.loads(found["search_results"]) == {"items": []}
+        assert json.loads(hits["search_results"]) == {"items": []}
         assert page["page_content"] == "No HTML found: URL is in excluded domains"
         assert line["results_string"] == "URL is in excluded domains"
 

@@ -34,7 +34,7 @@ class LoadedGame:
 
 
 def load_game(name: str, settings: dict[str, Any]) -> LoadedGame:
-    """Load a game and check one instance, so that a game that cannot be played is refused before the run."""
+    """Load a game and check one instance, to refuse an unplayable game before the run."""
     make = _maker(name, settings)
     try:
         game = make()

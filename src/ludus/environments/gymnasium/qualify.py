@@ -54,7 +54,7 @@ def breaking(task: Any) -> dict[str, Any]:
 def _policy(answer_with: Any) -> Any:
     def turn(request: Request) -> str:
         said = [texts_of(item) for item in request.input if item.get("role") == "user"]
-        name = next((found[1] for text in said if (found := _NAME.search(text))), "")
+        name = next((match[1] for text in said if (match := _NAME.search(text))), "")
         state = _STATE.search(said[-1])
         best = _best_actions(name)
         return str(answer_with(best[int(state[1])])) if state and best else "I do not know this game."

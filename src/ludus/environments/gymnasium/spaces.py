@@ -78,10 +78,10 @@ def plain_picture(picture: str) -> str:
     """A terminal picture without colours: highlighted text is in brackets, and a legend of colours follows."""
     legend: dict[str, str] = {}
 
-    def uncoloured(found: re.Match[str]) -> str:
-        codes = [int(code) for code in found[1].split(";") if code]
+    def uncoloured(match: re.Match[str]) -> str:
+        codes = [int(code) for code in match[1].split(";") if code]
         lit = any(40 <= code < 48 for code in codes)
-        shown = f"[{found[2]}]" if lit else found[2]
+        shown = f"[{match[2]}]" if lit else match[2]
         colour = next((_COLOURS[code % 10] for code in codes if 30 <= code < 48 and code % 10 < 8), None)
         if colour is not None:
             legend[shown] = colour
@@ -132,8 +132,8 @@ def _marked(answer: str) -> str | None:
 def _integer(text: str, whole: bool) -> int | None:
     """A number alone, or the last number of a whole answer."""
     if whole:
-        found = _INTEGER.findall(text)
-        return int(found[-1]) if found else None
+        numbers = _INTEGER.findall(text)
+        return int(numbers[-1]) if numbers else None
     return int(text) if _INTEGER.fullmatch(text := text.strip()) else None
 
 

@@ -196,8 +196,10 @@ async def test_without_compat_no_other_process_is_asked(monkeypatch: pytest.Monk
         "length_constraints:number_sentences": {"num_sentences": 3, "relation": "at least"},
         "detectable_format:number_bullet_lists": {"num_bullets": 3},
     }
-    found = await graded("The owl sleeps all day. At night it hunts for mice! Do you hear it?\n" * 15, row(everything))
-    assert found.values["follow_instruction_list"] == [True, True, False, True, False]
+    verdict = await graded(
+        "The owl sleeps all day. At night it hunts for mice! Do you hear it?\n" * 15, row(everything)
+    )
+    assert verdict.values["follow_instruction_list"] == [True, True, False, True, False]
 
 
 def test_public_rows_load() -> None:

@@ -69,7 +69,7 @@ def row(rng: random.Random, number: int, depth: int, breadth: int) -> Row:
     deepest = rng.randint(min(2, depth), depth)
     drawn = [draw(rng, deepest), *(draw(rng, rng.randint(1, deepest)) for _ in range(rng.randint(0, breadth - 1)))]
     rng.shuffle(drawn)
-    *others, last = (each.text for each in drawn)
+    *others, last = (expression.text for expression in drawn)
     asked = f"{', '.join(others)} and {last}" if others else last
     return {
         "id": number,
@@ -77,10 +77,10 @@ def row(rng: random.Random, number: int, depth: int, breadth: int) -> Row:
             "input": [{"role": "user", "content": QUESTION.format(sums=asked)}],
             "parallel_tool_calls": False,
         },
-        "ground_truth": json.dumps([each.value for each in drawn]),
+        "ground_truth": json.dumps([expression.value for expression in drawn]),
         "depth": deepest,
         "breadth": len(drawn),
-        "solution": [step for each in drawn for step in each.steps],
+        "solution": [step for expression in drawn for step in expression.steps],
     }
 
 

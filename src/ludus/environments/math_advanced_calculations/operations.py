@@ -1,4 +1,4 @@
-"""The eleven operations that the tools perform, which differ from what the tools' names say.
+"""The tools' eleven operations, which differ from their names.
 
 Results are compared bit by bit, so the order of evaluation is part of each operation. The error messages are fixed
 here, because Python's change from version to version.

@@ -65,7 +65,9 @@ def breaking(task: Any) -> dict[str, Any]:
         "numbers_as_text": [{"calls": [_as_text(call) for call in calls]}, _claim(task)],
     }
     return scripts | {
-        f"last_step_{name}": [{"calls": each}, _claim(task)] for name, each in wrong.items() if not _suffice(task, each)
+        f"last_step_{name}": [{"calls": steps}, _claim(task)]
+        for name, steps in wrong.items()
+        if not _suffice(task, steps)
     }
 
 

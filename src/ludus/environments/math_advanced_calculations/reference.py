@@ -29,8 +29,8 @@ async def reference_call(owner: object, name: str, arguments: str) -> str:
 
 def reference_reward(truth: Any, response: Response) -> float:
     """1 if every value of the truth is the solution in some output. Raises where the reference raises."""
-    found = list(solutions_in(response))
-    return float(all(value in found for value in json.loads(truth)))
+    solutions = list(solutions_in(response))
+    return float(all(value in solutions for value in json.loads(truth)))
 
 
 def solutions_in(response: Response, *, without_call: bool = False) -> Iterator[float | None]:
@@ -58,15 +58,15 @@ def _tool(name: str) -> Tool:
         radians: float | None = None,
         base: float | None = None,
     ) -> dict[str, Any]:
-        given = {"a": a, "b": b, "radians": radians, "base": base}
-        return _result(operation, {key: value for key, value in given.items() if value is not None})
+        arguments = {"a": a, "b": b, "radians": radians, "base": base}
+        return _result(operation, {key: value for key, value in arguments.items() if value is not None})
 
     return Tool(run, name)
 
 
-def _result(operation: Callable[..., float | complex], given: dict[str, float]) -> dict[str, Any]:
+def _result(operation: Callable[..., float | complex], arguments: dict[str, float]) -> dict[str, Any]:
     try:
-        result = operation(**given)
+        result = operation(**arguments)
     except (ArithmeticError, TypeError, ValueError) as error:
         return {"detail": str(error)}
     if not isinstance(result, complex):

@@ -1,4 +1,4 @@
-"""Expressions to compute with tools whose operations are not quite what their names say.
+"""Expressions to compute with tools whose operations differ from their names.
 
 The reward is earned if the tools returned every result that the row asks for. The results cannot be known without the
 tools, so the model's text is not read.

@@ -48,9 +48,9 @@ async def output(name: str, arguments: Any, **settings: Any) -> Any:
 
 
 async def verdict(response: Response, asked: dict[str, Any], **settings: Any) -> Verdict:
-    found = await judge(NAME, asked, response, **settings)
-    assert isinstance(found, Verdict), found
-    return found
+    outcome = await judge(NAME, asked, response, **settings)
+    assert isinstance(outcome, Verdict), outcome
+    return outcome
 
 
 def answered(output: Any, call: Call = ADD, id: str = "call_1") -> Response:
@@ -228,9 +228,9 @@ async def test_an_output_that_answers_no_call_masks_the_rollout_except_in_compat
 async def test_a_row_that_asks_for_no_result_is_refused_before_the_model_is_asked_except_in_compat() -> None:
     empty: list[Any] = ["[]", []]
     for truth in empty:
-        found = await judge(NAME, row(ground_truth=truth), answered({"solution": 6.2}))
-        assert isinstance(found, Failure)
-        assert (found.kind, found.stage) == ("bad_row", "open")
+        failure = await judge(NAME, row(ground_truth=truth), answered({"solution": 6.2}))
+        assert isinstance(failure, Failure)
+        assert (failure.kind, failure.stage) == ("bad_row", "open")
     rollout = await asyncio.to_thread(play, called("add", a=2, b=3), asked=row())
     assert (rollout.reward, rollout.error and rollout.error.kind, rollout.calls) == (None, "bad_row", [])
     assert (await verdict(answered({"solution": 6.2}), row(), compat=True)).reward == 1.0
@@ -238,22 +238,22 @@ async def test_a_row_that_asks_for_no_result_is_refused_before_the_model_is_aske
 
 @pytest.mark.parametrize("truth", ["oops", "", "[NaN]", "[1e999]", "[true]", "[null]", '["6.2"]', "6.2", "{}", "[[1]]"])
 async def test_a_ground_truth_that_no_tool_could_return_is_a_bad_row(truth: str) -> None:
-    found = await judge(NAME, row(ground_truth=truth), "Done.")
-    assert isinstance(found, Failure)
-    assert found.kind == "bad_row"
+    failure = await judge(NAME, row(ground_truth=truth), "Done.")
+    assert isinstance(failure, Failure)
+    assert failure.kind == "bad_row"
     with pytest.raises(ludus.UserError, match="ground_truth"):
         await asyncio.to_thread(play, asked=row(ground_truth=truth))
 
 
 async def test_compat_compares_any_list_in_json_and_fails_on_everything_else() -> None:
-    one, none = answered({"solution": 1}), answered({"detail": "no"})
-    assert (await verdict(one, row(ground_truth="[true]"), compat=True)).reward == 1.0
-    assert (await verdict(one, row(ground_truth="[null]"), compat=True)).reward == 0.0
-    assert (await verdict(none, row(ground_truth="[null]"), compat=True)).reward == 1.0
+    solved, unsolved = answered({"solution": 1}), answered({"detail": "no"})
+    assert (await verdict(solved, row(ground_truth="[true]"), compat=True)).reward == 1.0
+    assert (await verdict(solved, row(ground_truth="[null]"), compat=True)).reward == 0.0
+    assert (await verdict(unsolved, row(ground_truth="[null]"), compat=True)).reward == 1.0
     for truth in ("oops", "6.2", [6.2]):
-        found = await judge(NAME, row(ground_truth=truth), one, compat=True)
-        assert isinstance(found, Failure)
-        assert found.kind == "bad_row"
+        failure = await judge(NAME, row(ground_truth=truth), solved, compat=True)
+        assert isinstance(failure, Failure)
+        assert failure.kind == "bad_row"
 
 
 async def test_a_ground_truth_may_be_a_list_where_the_reference_fails() -> None:
@@ -313,13 +313,13 @@ def evaluated(node: ast.expr) -> float:
 
 
 def test_our_operations_give_the_ground_truth_of_public_rows_to_the_last_bit() -> None:
-    rows = [AlteredArithmetic.Task.model_validate(each) for each in shared_rows(NAME)]
+    rows = [AlteredArithmetic.Task.model_validate(row) for row in shared_rows(NAME)]
     assert rows
     for task in rows:
         asked = texts_of(task.input[0]).partition(" for ")[2].removesuffix(" using only the given tools.")
         tree = ast.parse(asked.replace(", and ", ", "), mode="eval").body
         expressions = tree.elts if isinstance(tree, ast.Tuple) else [tree]
-        assert [evaluated(each) for each in expressions] == task.results
+        assert [evaluated(expression) for expression in expressions] == task.results
 
 
 async def test_verdicts_and_outputs_agree_with_the_reference() -> None:

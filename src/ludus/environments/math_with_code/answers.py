@@ -17,22 +17,22 @@ _AROUND_SIGNS = re.compile(r"\s*([,;:()\[\]{}=+*/^<>-])\s*")
 #: Around an answer, at most once each, from the outside in.
 _DRESS = (("\\(", "\\)"), ("$", "$"), ("\\text{", "}"), ("{", "}"))
 
-#: Numbers of which one is no integer are equal if they differ by less than this, times the expected one if over 1.
+#: Unless both numbers are integers, they are equal if they differ by less than this times max(1, |expected|).
 TOLERANCE = Decimal("1e-6")
 
 #: Nothing overflows, and nothing raises.
 _EXACT = Context(prec=500, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
-def same_answer(expected: str, given: str) -> bool:
+def same_answer(expected: str, answer: str) -> bool:
     """Whether an answer is the expected one.
 
     same_answer(r"\\(0.5\\)", r"\\frac{1}{2}")   # True
     """
-    wanted, found = undressed(expected), undressed(given)
-    if wanted == found:
-        return bool(wanted) and wanted.lower() != "nan"
-    number, other = value_of(wanted), value_of(found)
+    expected_text, answer_text = undressed(expected), undressed(answer)
+    if expected_text == answer_text:
+        return bool(expected_text) and expected_text.lower() != "nan"
+    number, other = value_of(expected_text), value_of(answer_text)
     if number is None or other is None:
         return False
     if not (number.is_finite() and other.is_finite()) or (_is_integer(number) and _is_integer(other)):

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 ADDRESS = "/tmp/.session"
 PID = "/tmp/.session.pid"
 HEADER = struct.Struct("!I")
-MOST = 100_000  # characters of each text in a reply; what is over is cut off
+MOST = 100_000  # characters of each text in a reply; the rest is cut off
 GRACE = 2.0  # seconds in which interrupted code has to stop
 ALIASES = {"numpy": "np", "pandas": "pd", "scipy": "scipy"}
 
@@ -189,8 +189,8 @@ def receive(link: socket.socket) -> dict[str, Any] | None:
         data += part
         if size == HEADER.size and len(data) >= size:
             size += HEADER.unpack(data[: HEADER.size])[0]
-    found: dict[str, Any] = json.loads(data[HEADER.size :])
-    return found
+    message: dict[str, Any] = json.loads(data[HEADER.size :])
+    return message
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def preserving(task: Any) -> dict[str, Any]:
     """The right answer in another dress, and after computing."""
     text = undressed(gold(task))
     texts = {"spaces": f"  {text} ", "dollars": f"${text}$", "parentheses": rf"\({text}\)", "text": rf"\text{{{text}}}"}
-    ways: dict[str, Any] = {name: answer(task, each) for name, each in texts.items()}
+    ways: dict[str, Any] = {name: answer(task, written) for name, written in texts.items()}
     number = value_of(text)
     if number is not None:
         ways["decimal"] = answer(task, f"{number:.7f}")
@@ -43,7 +43,7 @@ def breaking(task: Any) -> dict[str, Any]:
     """Other answers, and the right answer where it does not count."""
     text = undressed(gold(task))
     texts = {"longer": f"1{text}", "listed": f"{text}, 12345", "not_equal": rf"\neq {text}", "negative": f"-{text}"}
-    ways: dict[str, Any] = {name: answer(task, each) for name, each in texts.items()}
+    ways: dict[str, Any] = {name: answer(task, written) for name, written in texts.items()}
     number = value_of(text)
     if number is not None:
         ways["near"] = answer(task, f"{number + max(Decimal(1), abs(number)) / 100:.7f}")

@@ -65,12 +65,12 @@ class MathWithCode(SandboxResources):
         """The tool, with the packages that code can import."""
         packages = ", ".join(installed())
         there = f"You can use the standard library{f' and {packages}' if packages else ' only'}."
-        return [{**each, "description": f"{each['description']} {there}"} for each in super().tools()]
+        return [{**tool, "description": f"{tool['description']} {there}"} for tool in super().tools()]
 
     async def verify(self, task: Task, response: Response) -> Verdict:
-        given = _boxed(response)
-        right = given is not None and same_answer(task.expected_result, given)
-        return Verdict(float(right), extracted_answer=given, accuracy=right)
+        answer = _boxed(response)
+        right = answer is not None and same_answer(task.expected_result, answer)
+        return Verdict(float(right), extracted_answer=answer, accuracy=right)
 
     async def fork(self) -> Self:
         """A second session with the same files, which runs all earlier code again before its first call."""
@@ -85,7 +85,7 @@ def _boxed(response: Response) -> str | None:
     """The last box of the last message that has one with something in it."""
     for item in reversed(response.output):
         if item.get("type", "message") == "message" and item.get("role", "assistant") == "assistant":
-            found = (last_boxed(_EMPTY_BOX.sub("", texts_of(item))) or "").strip()
-            if found:
-                return found
+            answer = (last_boxed(_EMPTY_BOX.sub("", texts_of(item))) or "").strip()
+            if answer:
+                return answer
     return None

@@ -14,7 +14,7 @@ from ludus.sandbox import Sandbox, SandboxError, SandboxLimits, SandboxSpec
 #: The packages of the extra `code`.
 PACKAGES = ("numpy", "scipy", "pandas")
 
-#: The session's CPU time altogether, in seconds: its limit is that of the program that starts it.
+#: The session's CPU time altogether, in seconds: it has the limit of the program that starts it.
 _LIFETIME = 24 * 3600.0
 
 _PRELOAD = ("ast", "importlib.util", "types", "math", "fractions", "itertools", "collections")
@@ -25,7 +25,7 @@ _REPLY = {"success": bool, "stdout": str, "stderr": str, "error_message": str | 
 
 @cache
 def installed() -> tuple[str, ...]:
-    """Those of the packages that are installed here."""
+    """The packages that are installed here."""
     return tuple(name for name in PACKAGES if find_spec(name) is not None)
 
 
@@ -63,7 +63,7 @@ class PythonSession:
             return await self._exec(code, seconds)
 
     def copied(self, sandbox: Sandbox) -> PythonSession:
-        """A session that first runs all code that this one has run."""
+        """A session that first repeats all code of this one."""
         return PythonSession(sandbox, [*self.cells, *self._earlier])
 
     async def _exec(self, code: str, seconds: float) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class PythonSession:
         return _failed(f"{cause}: all variables are lost")
 
     async def _start(self) -> str | None:
-        """Start the session. If code in an earlier one made that impossible, returns what to tell the model."""
+        """Start the session. If earlier code made that impossible, returns the message for the model."""
         result = await self._sandbox.python(_source(), argv=["start"], timeout=_LIFETIME)
         self._started = result.ok
         if not result.ok and not self._lost:

@@ -33,8 +33,8 @@ class Session:
         self.resources = resources
 
     async def __call__(self, code: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(await self.resources.call("execute_python", json.dumps({"code": code})))
-        return found
+        result: dict[str, Any] = json.loads(await self.resources.call("execute_python", json.dumps({"code": code})))
+        return result
 
 
 @asynccontextmanager
@@ -50,19 +50,19 @@ async def opened(**settings: Any) -> AsyncIterator[Session]:
 
 @needs_sandbox()
 async def test_the_well_formed_lines_of_the_reference_agree() -> None:
-    environment, found = configured(NAME, {}), []
+    environment, problems = configured(NAME, {}), []
     async with environment.share() as shared:
         for number, line in enumerate(golden(NAME), start=1):
             resources: Any = environment.session(shared)
             task, result = environment.task(line["row"]), None
             if line["kind"] == "tool":
-                result = [await resources.call(each["name"], json.dumps(each["arguments"])) for each in line["calls"]]
+                result = [await resources.call(call["name"], json.dumps(call["arguments"])) for call in line["calls"]]
             else:
                 result = await resources.verify(task, ludus.Response(line["response"]))
             await resources.close()
             if problem := disagreement(line, result, free=line["class"] == "hole"):
-                found.append(f"{number}: {problem}")
-    assert found == []
+                problems.append(f"{number}: {problem}")
+    assert problems == []
 
 
 def test_real_rows_are_accepted() -> None:
@@ -124,7 +124,7 @@ async def test_code_that_ends_its_session_loses_the_variables_only(code: str, sa
 async def test_calls_of_one_turn_run_one_after_the_other() -> None:
     async with opened() as run:
         outputs = await asyncio.gather(*(run(f"xs = [*globals().get('xs', []), {n}]") for n in range(6)))
-        assert all(each["success"] for each in outputs), outputs
+        assert all(output["success"] for output in outputs), outputs
         assert (await run("sorted(xs)"))["result"] == "[0, 1, 2, 3, 4, 5]"
 
 
@@ -179,7 +179,7 @@ def test_without_packages_the_tool_names_the_standard_library_only(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("expected", "given", "equal"),
+    ("expected", "answer", "equal"),
     [
         ("42", "42.0", True),
         ("0.5", r"\frac{1}{2}", True),
@@ -213,8 +213,8 @@ def test_without_packages_the_tool_names_the_standard_library_only(monkeypatch: 
         ("{1},{2}", "1},{2", False),
     ],
 )
-def test_answers_are_compared_as_text_and_as_numbers(expected: str, given: str, equal: bool) -> None:
-    assert same_answer(expected, given) == equal
+def test_answers_are_compared_as_text_and_as_numbers(expected: str, answer: str, equal: bool) -> None:
+    assert same_answer(expected, answer) == equal
 
 
 @given(st.text(alphabet="{}\\$()text0123456789.,/-+frac eE"))

@@ -26,13 +26,13 @@ def preserving(task: Any) -> dict[str, Any]:
     """The same value in other notations."""
     text = gold(task)
     texts = {"spaces": f"  {text}  ", "thin_space": rf"{text}\,", "display": rf"\displaystyle {text}"}
-    scripts = {name: answer(task, each) for name, each in texts.items()}
+    scripts = {name: answer(task, written) for name, written in texts.items()}
     scripts |= {"dollars": rf"Thus $\boxed{{{text}}}$", "brackets": rf"\[\boxed{{{text}}}\]"}
     scripts["changed_mind"] = rf"First I had \boxed{{12345}}. No. {answer(task, text)}"
     if _NUMBER.fullmatch(text):
         value = float(text)
         forms = {"decimal": f"{value:.1f}", "fraction": rf"\frac{{{2 * value:g}}}{{2}}", "sum": f"{value - 1:g}+1"}
-        scripts |= {name: answer(task, each) for name, each in forms.items()}
+        scripts |= {name: answer(task, written) for name, written in forms.items()}
     if re.fullmatch(r"\d+, \d+", text):
         scripts["order"] = answer(task, ", ".join(reversed(text.split(", "))))
     return scripts
@@ -49,4 +49,4 @@ def breaking(task: Any) -> dict[str, Any]:
         texts |= {"near": f"{value + 0.01:g}", "digit": f"{text}1", "power": f"{text}^2"}
     if text.startswith("("):
         return {"open": answer(task, text.replace("(", "[", 1)), "sign": answer(task, text.replace("3", "-3"))}
-    return {name: answer(task, each) for name, each in texts.items()}
+    return {name: answer(task, written) for name, written in texts.items()}

@@ -1,8 +1,8 @@
 """A problem with one final answer, which the model puts into a box.
 
-A library compares the answer with the expected answer: exact, free and quick. An answer that the library rejects may
-still be right, in words or in a form that it cannot read, so a judge, if one is set, decides about it. An answer that
-the library can neither accept nor reject within its CPU time has no reward, unless a judge decides.
+A library compares the answer with the expected answer: exact, free and quick. The library may reject a right answer in
+words or in an unknown notation, so a judge, if one is set, decides about rejected answers. An answer that the library
+can neither accept nor reject within its CPU time has no reward, unless a judge decides.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class MathWithJudge(Resources):
         return Verdict(float(evaluation.equal), judge_usage=judge_usage(evaluation.records), **values)
 
     async def _check(self, task: Task) -> None:
-        """Refuse a row that no answer could satisfy: without an expected answer, or with one that nothing can read."""
+        """Refuse a row that no answer could satisfy: without an expected answer, or with an unreadable one."""
         expected, readable = task.expected_answer, self.shared.readable
         if self.config.compat or expected in readable:
             return
@@ -113,7 +113,7 @@ class MathWithJudge(Resources):
     def _shown(self, result: MathResult, text: str) -> str:
         """The answer that the judge sees: the content of the last box, else what the library found, else all the text.
 
-        The reference shows what the library made of the box, where "Tuesday" is a product of letters.
+        The reference shows the library's reading of the box, where "Tuesday" is a product of letters.
         """
         boxed = None if self.config.compat else last_boxed(text)
         return (boxed or "").strip() or result.extracted or text

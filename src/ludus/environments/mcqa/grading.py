@@ -106,8 +106,8 @@ def cut_from_word(text: str, spans: list[tuple[int, int]]) -> bool:
 
 
 def _boxed_letter(content: str, choices: Choices) -> str | None:
-    found = _LONE_CAPITAL.fullmatch(content) or _LABEL.match(content)
-    return _known(found[1], choices) if found else None
+    match = _LONE_CAPITAL.fullmatch(content) or _LABEL.match(content)
+    return _known(match[1], choices) if match else None
 
 
 def _known(letter: str, choices: Choices) -> str | None:
@@ -142,12 +142,12 @@ def _picked(answer: str, choices: Choices, compat: bool) -> str | None:
 
 def _named(box: str, choices: Choices) -> set[str]:
     """The letters of the options that a box names as whole words. None inside a longer option; none if negated."""
-    found = sorted(
+    mentions = sorted(
         (start, -end, letter) for letter, option in choices.items() for start, end in _mentions(normalised(option), box)
     )
     named, rest, covered = set(), [], 0
     widest = (0, 0)
-    for start, minus_end, letter in found:
+    for start, minus_end, letter in mentions:
         span = (start, -minus_end)
         if span[1] > covered or span == widest:
             named.add(letter)

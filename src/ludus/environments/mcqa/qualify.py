@@ -8,8 +8,8 @@ from typing import Any
 
 def answer(task: Any, text: str) -> str | None:
     """A choice in the form of the row's mode, or of its pattern; None if no text for the pattern could be made."""
-    if given := (task.template_metadata or {}).get("output_regex"):
-        return _by_pattern(given[0] if isinstance(given, list) else given, text)
+    if patterns := (task.template_metadata or {}).get("output_regex"):
+        return _by_pattern(patterns[0] if isinstance(patterns, list) else patterns, text)
     return rf"\boxed{{{text}}}" if "boxed" in task.grading_mode else f"Answer: {text}"
 
 
@@ -38,7 +38,7 @@ def preserving(task: Any) -> dict[str, Any]:
 def breaking(task: Any) -> dict[str, Any]:
     """Other letters, several letters, and the right letter in the wrong place."""
     letter = task.expected_answer.strip().upper()
-    others = [each for each in _letters(task) if each != letter]
+    others = [option for option in _letters(task) if option != letter]
     scripts: dict[str, Any] = {f"option_{other}": answer(task, other) or other for other in others}
     if (task.template_metadata or {}).get("output_regex"):  # what else the pattern accepts is unknown
         return scripts
@@ -71,4 +71,4 @@ def _text(task: Any, letter: str) -> str:
 
 
 def _other(task: Any, letter: str) -> str:
-    return next((each for each in _letters(task) if each != letter), letter)
+    return next((option for option in _letters(task) if option != letter), letter)

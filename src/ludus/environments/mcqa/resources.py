@@ -91,8 +91,8 @@ class MultipleChoice(Resources):
 
 def _patterns(task: MultipleChoice.Task) -> list[str]:
     """The patterns of a row's template."""
-    given = (task.template_metadata or {}).get("output_regex")
-    every = given if isinstance(given, list) else [given]
+    patterns = (task.template_metadata or {}).get("output_regex")
+    every = patterns if isinstance(patterns, list) else [patterns]
     return [pattern for pattern in every if pattern and isinstance(pattern, str)]
 
 

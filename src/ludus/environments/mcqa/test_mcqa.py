@@ -117,13 +117,13 @@ async def test_an_expected_answer_outside_the_options_is_masked_and_never_right_
 @pytest.mark.parametrize("options", [[], [{"A": None}], [{"1": "iron"}]])
 async def test_without_options_the_letter_of_the_rows_pattern_counts(options: Any, compat: bool) -> None:
     row = {**ROW, "options": options, "template_metadata": {"output_regex": ["^No$", "Pick ([A-Z])"]}}
-    found = (("Pick B", "B", 1.0), ("Pick E", "E", 0.0), (r"\boxed{B}", None, 0.0), ("", None, 0.0))
-    for text, letter, reward in found:
+    cases = (("Pick B", "B", 1.0), ("Pick E", "E", 0.0), (r"\boxed{B}", None, 0.0), ("", None, 0.0))
+    for text, letter, reward in cases:
         verdict = await graded(text, row, compat=compat)
         assert (verdict.reward, verdict.values["extracted_answer"], verdict.mask) == (reward, letter, None)
 
 
-@pytest.mark.parametrize("template", [None, {}, *({"output_regex": given} for given in ("", [], [None, 3]))])
+@pytest.mark.parametrize("template", [None, {}, *({"output_regex": pattern} for pattern in ("", [], [None, 3]))])
 async def test_without_options_and_without_a_pattern_no_answer_is_right(template: Any) -> None:
     verdict = await graded("B", {**ROW, "options": [], "template_metadata": template})
     assert (verdict.reward, verdict.mask) == (0.0, "the expected answer is not one of the options")
@@ -137,7 +137,7 @@ async def test_a_pattern_is_trusted_unless_the_options_exclude_the_expected_answ
     options: list[str], expected: str, given_letter: str, has_pattern: bool
 ) -> None:
     template = {"output_regex": "Pick ([A-Z])"} if has_pattern else None
-    row = {**ROW, "options": [{each: each * 3} for each in options], "expected_answer": expected}
+    row = {**ROW, "options": [{option: option * 3} for option in options], "expected_answer": expected}
     verdict = await graded(f"Pick {given_letter}", {**row, "template_metadata": template})
     can_be_solved = expected in options or (has_pattern and not options)
     assert (verdict.mask is None) == can_be_solved

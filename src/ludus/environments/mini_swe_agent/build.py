@@ -2,7 +2,7 @@
 
     python -m ludus.environments.mini_swe_agent.build
 
-A file has sections, each of which begins with a line `@@ KIND PATH`:
+A file has sections. Each begins with a line `@@ KIND PATH`:
 
     @@ issue                what the model is told
     @@ file PATH            a file of the repository, with the bug
@@ -58,13 +58,13 @@ def _bytes(files: dict[str, str]) -> dict[str, bytes]:
 
 
 def _tests(path: str, text: str) -> list[str]:
-    found = (node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
-    return [f"{path}::{name}" for name in found if name.startswith("test_")]
+    names = (node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
+    return [f"{path}::{name}" for name in names if name.startswith("test_")]
 
 
 def written() -> str:
     """The text of `data/example.jsonl`."""
-    return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in rows())
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows())
 
 
 if __name__ == "__main__":

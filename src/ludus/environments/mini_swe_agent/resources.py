@@ -54,7 +54,7 @@ class RepositoryRepair(SandboxResources):
         @model_validator(mode="before")
         @classmethod
         def _with_prompt(cls, row: Any) -> Any:
-            """Ask for a repair where a row has no input, as rows are published, or an empty one."""
+            """Write the prompt of a row without an input. Published rows have none."""
             if isinstance(row, dict) and isinstance(row.get("problem_statement"), str):
                 params = row.get("responses_create_params", {})
                 if isinstance(params, dict) and params.get("input", []) == []:
@@ -123,10 +123,10 @@ class RepositoryRepair(SandboxResources):
 
     async def _judge_image(self, task: Task, image: str) -> Verdict:
         """The verdict on the change in a sandbox of an image."""
-        made = await images.made_patch(self.sandbox, task.base_commit) if self.used else ""
-        if made is None:
+        diff = await images.made_patch(self.sandbox, task.base_commit) if self.used else ""
+        if diff is None:
             return _nothing("git cannot tell what was changed, or the change is too large")
-        patch = images.without_protected(made)
+        patch = images.without_protected(diff)
         if not patch:
             return _nothing("nothing was changed")
         spec, seconds = image_spec(self.config, image), self.config.eval_timeout
@@ -160,7 +160,7 @@ def image_of(task: RepositoryRepair.Task, config: RepositoryRepair.Config) -> st
 
 
 def image_spec(config: RepositoryRepair.Config, image: str) -> SandboxSpec:
-    """What a sandbox of an image is made of. Real repositories need more room than ours."""
+    """The sandbox of an image. Real repositories need more room than ours."""
     limits = SandboxLimits(memory_mb=8192, processes=512, disk_mb=8192, files=200_000, open_files=4096)
     return config.sandbox.applied_to(SandboxSpec(image=image, limits=limits))
 

@@ -37,8 +37,8 @@ async def judge() -> AsyncIterator[Judge]:
 
 @pytest.fixture(scope="module")
 def provider(judge: Any) -> SandboxProvider:
-    found: SandboxProvider = judge.keywords["shared"]
-    return found
+    shared: SandboxProvider = judge.keywords["shared"]
+    return shared
 
 
 def test_the_shipped_rows_are_those_of_the_repositories() -> None:
@@ -94,12 +94,12 @@ def command_of(turns: list[Any]) -> str:
 async def test_a_repair_by_shell_earns_1_and_the_verdict_holds_the_patch_and_the_tests(judge: Judge) -> None:
     row = row_of("paginator")
     task = Environment.load(NAME).task(row)
-    found = await judge(row, played(command_of(qualify.oracle(task))))
-    assert isinstance(found, Verdict), found
-    assert found.reward == 1.0
-    assert found.values["resolved"] is True
-    assert found.values["patch"] == row["patch"]
-    assert found.values["tests_status"]["FAIL_TO_PASS"]["success"] == row["FAIL_TO_PASS"]
+    verdict = await judge(row, played(command_of(qualify.oracle(task))))
+    assert isinstance(verdict, Verdict), verdict
+    assert verdict.reward == 1.0
+    assert verdict.values["resolved"] is True
+    assert verdict.values["patch"] == row["patch"]
+    assert verdict.values["tests_status"]["FAIL_TO_PASS"]["success"] == row["FAIL_TO_PASS"]
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ async def test_a_repair_by_shell_earns_1_and_the_verdict_holds_the_patch_and_the
 )
 @together
 async def test_what_does_not_repair_earns_0(judge: Judge, commands: tuple[str, ...], problem: str) -> None:
-    found = await judge(row_of("paginator"), played(*commands))
-    assert isinstance(found, Verdict), found
-    assert found.reward == 0.0
-    assert problem in found.values["problem"]
+    verdict = await judge(row_of("paginator"), played(*commands))
+    assert isinstance(verdict, Verdict), verdict
+    assert verdict.reward == 0.0
+    assert problem in verdict.values["problem"]
 
 
 async def test_hidden_tests_and_the_fix_are_not_in_the_model_s_sandbox() -> None:
@@ -154,11 +154,11 @@ async def test_commands_have_no_network_and_a_time_limit() -> None:
         session: Any = environment.session(shared)
         await session.open(task)
         try:
-            found = json.loads(await session.call("bash", json.dumps({"command": command})))
+            output = json.loads(await session.call("bash", json.dumps({"command": command})))
         finally:
             await session.close()
-    assert "closed" in found["output"]
-    assert "timed out" in found["ended"]
+    assert "closed" in output["output"]
+    assert "timed out" in output["ended"]
 
 
 @together
@@ -167,9 +167,9 @@ async def test_a_set_up_script_prepares_both_sandboxes(judge: Judge) -> None:
     task = Environment.load(NAME).task(row)
     repair = command_of(qualify.oracle(task))
     uses = 'echo \'import os; READY = open(os.environ["HOME"] + "/prepared").read()\' >> paginator/pages.py'
-    found = await judge(row, played("cat ~/prepared", repair, uses))
-    assert isinstance(found, Verdict), found
-    assert found.reward == 1.0
+    verdict = await judge(row, played("cat ~/prepared", repair, uses))
+    assert isinstance(verdict, Verdict), verdict
+    assert verdict.reward == 1.0
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,10 @@ async def test_a_set_up_script_prepares_both_sandboxes(judge: Judge) -> None:
 async def test_a_row_that_cannot_be_judged_fails_without_a_reward(
     judge: Judge, fields: dict[str, Any], cause: str
 ) -> None:
-    found = await judge({**row_of("paginator"), **fields}, "Done.")
-    assert isinstance(found, Failure)
-    assert (found.kind, found.stage) == ("bad_row", found.stage if "must be" in cause else "open")
-    assert cause in found.cause
+    failure = await judge({**row_of("paginator"), **fields}, "Done.")
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.stage) == ("bad_row", failure.stage if "must be" in cause else "open")
+    assert cause in failure.cause
 
 
 @pytest.mark.parametrize("name", ["mini_swe_agent", "mini_swe_agent_2"])
@@ -211,14 +211,14 @@ async def test_published_rows_are_read_and_need_their_image(judge: Judge, name: 
         assert task.FAIL_TO_PASS
         assert row["problem_statement"].strip()[:40] in task.input[0]["content"]
         assert "/testbed" in task.input[0]["content"]
-        found = await judge(row, "Done.", sandbox={"provider": "bubblewrap"})
-        assert isinstance(found, Failure)
-        assert (found.kind, found.stage) == ("bad_row", "open")
-        assert "set it to oci" in found.cause
+        failure = await judge(row, "Done.", sandbox={"provider": "bubblewrap"})
+        assert isinstance(failure, Failure)
+        assert (failure.kind, failure.stage) == ("bad_row", "open")
+        assert "set it to oci" in failure.cause
 
 
 @together
 async def test_a_row_with_neither_files_nor_an_image_is_a_bad_row(judge: Judge) -> None:
-    found = await judge({**row_of("memo"), "files": None, "instance_id": "x"}, "Done.")
-    assert isinstance(found, Failure)
-    assert found.cause == "the row has neither files nor image_name, and its instance_id names no image"
+    failure = await judge({**row_of("memo"), "files": None, "instance_id": "x"}, "Done.")
+    assert isinstance(failure, Failure)
+    assert failure.cause == "the row has neither files nor image_name, and its instance_id names no image"

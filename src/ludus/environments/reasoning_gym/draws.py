@@ -47,7 +47,7 @@ def rows(seed: int, families: Any, instruction: str) -> Iterator[Row]:
     puzzles = {source.name: draws(source, seed, seen) for source in chosen}
     order = random.Random(seed)
     while chosen:
-        source = order.choices(chosen, [each.weight for each in chosen])[0]
+        source = order.choices(chosen, [family.weight for family in chosen])[0]
         puzzle = next(puzzles[source.name], None)
         if puzzle is None:
             chosen.remove(source)
@@ -84,9 +84,9 @@ def draws(source: Source, seed: int, seen: set[int]) -> Iterator[Row]:
 
 def through_json(puzzle: Any) -> Row | None:
     """A puzzle as it reads back from JSON; None if its answer is blank."""
-    made: Row = json.loads(json.dumps(puzzle, default=str, allow_nan=False))
-    answer = made["answer"]
-    return made if answer is None or (isinstance(answer, str) and answer.strip()) else None
+    read_back: Row = json.loads(json.dumps(puzzle, default=str, allow_nan=False))
+    answer = read_back["answer"]
+    return read_back if answer is None or (isinstance(answer, str) and answer.strip()) else None
 
 
 def digest(question: str) -> int:
@@ -111,13 +111,13 @@ def sources(families: Any) -> list[Source]:
             f"families={families!r:.60} must be a name, a list of names, or a mapping from names to weights"
         )
     requested = names if isinstance(names, dict) else dict.fromkeys(names, 1)
-    found: dict[str, Source] = {}
+    by_family: dict[str, Source] = {}
     for name, value in requested.items():
         for family in families_named(name):
-            found[family] = configured(family, value if isinstance(value, dict) else {"weight": value})
-    if not found:
+            by_family[family] = configured(family, value if isinstance(value, dict) else {"weight": value})
+    if not by_family:
         raise UserError("families names no family", "Example: families=[gcd, logic]")
-    return list(found.values())
+    return list(by_family.values())
 
 
 def families_named(name: str) -> list[str]:

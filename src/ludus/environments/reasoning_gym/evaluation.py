@@ -1,4 +1,4 @@
-"""Parsers that read a model's answer as data, where the library would run it as Python.
+"""Parsers that read a model's answer as data. The library would run it as Python.
 
 Scorers of reasoning-gym pass answers to `eval`, and to SymPy's `parse_expr`, which also calls `eval`: an answer could
 read files and start programs. `defuse` replaces both with functions that only parse lists, numbers and formulas. These
@@ -89,7 +89,7 @@ def formula(text: str, local_dict: dict[str, Any] | None = None) -> Any:
 
 
 def elementary(name: str) -> bool:
-    """Whether a name is a constant or an elementary function, and not one that makes SymPy compute, as `integrate`."""
+    """Whether a name is a constant or an elementary function. Names such as `integrate` make SymPy compute."""
     return _ELEMENTARY.fullmatch(name) is not None
 
 
@@ -125,11 +125,11 @@ def _value(node: ast.expr) -> Any:
         case ast.Constant(value):
             return value
         case ast.Tuple(elements):
-            return tuple(_value(each) for each in elements)
+            return tuple(_value(element) for element in elements)
         case ast.List(elements):
-            return [_value(each) for each in elements]
+            return [_value(element) for element in elements]
         case ast.Set(elements):
-            return {_value(each) for each in elements}
+            return {_value(element) for element in elements}
         case ast.Dict(keys, values) if None not in keys:
             return {_value(key): _value(value) for key, value in zip(keys, values, strict=True) if key is not None}
         case ast.UnaryOp(op, operand) if type(op) in _UNARY:

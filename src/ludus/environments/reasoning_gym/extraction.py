@@ -20,23 +20,23 @@ def final_answer(text: str, compat: bool = False) -> str:
     With `compat` a tag that is only mentioned begins the answer, and a box ends at its first closing brace.
     """
     for find in (_tagged, _boxed):
-        found = find(text, compat)
-        if found is not None:
-            return found.strip()
+        answer = find(text, compat)
+        if answer is not None:
+            return answer.strip()
     return text.strip()
 
 
 def _tagged(text: str, compat: bool) -> str | None:
     """The text between the last pair of tags."""
-    found = None
+    span = None
     start = text.find(_OPEN)
     while start >= 0:
         end = text.find(_CLOSE, start)
         if end < 0:
             break
-        found = (start if compat else text.rfind(_OPEN, start, end)) + len(_OPEN), end
+        span = (start if compat else text.rfind(_OPEN, start, end)) + len(_OPEN), end
         start = text.find(_OPEN, end)
-    return text[slice(*found)] if found else None
+    return text[slice(*span)] if span else None
 
 
 def _boxed(text: str, compat: bool) -> str | None:

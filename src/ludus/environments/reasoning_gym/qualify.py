@@ -13,8 +13,8 @@ def gold(task: Any) -> str | None:
     """The row's answer, or a solution that the library found while it made the puzzle."""
     if task.answer is not None:
         return str(task.answer)
-    found = next((task.metadata[name] for name in _EXAMPLES if task.metadata.get(name)), None)
-    return found if found is None or isinstance(found, str) else json.dumps(found)
+    solution = next((task.metadata[name] for name in _EXAMPLES if task.metadata.get(name)), None)
+    return solution if solution is None or isinstance(solution, str) else json.dumps(solution)
 
 
 def answer(task: Any, text: str) -> str:

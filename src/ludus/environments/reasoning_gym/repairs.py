@@ -58,10 +58,10 @@ def _board(answer: str, entry: Entry, reward: float) -> float:
 def _calendar(answer: str, entry: Entry, reward: float) -> float:
     """`calendar_arithmetic`: the library's relative error is negative if the key is, so its reward grows with error."""
     try:
-        given, key = int(answer), int(entry["answer"])
+        number, key = int(answer), int(entry["answer"])
     except ValueError:
         return reward
-    return math.exp(5 * abs(given - key) / key) if key < 0 < reward else reward
+    return math.exp(5 * abs(number - key) / key) if key < 0 < reward else reward
 
 
 def _probability(answer: str, entry: Entry, reward: float) -> float:
@@ -71,9 +71,9 @@ def _probability(answer: str, entry: Entry, reward: float) -> float:
     """
     if reward < 1.0:
         return reward
-    given, key = (float(Fraction(text.replace(",", ""))) for text in (answer, entry["answer"]))
-    shorter, longer = sorted((f"{given:.10g}", f"{key:.10g}"), key=len)
-    return reward if abs(given - key) <= 1e-4 or len(longer) - len(shorter) < 2 else len(shorter) / len(longer)
+    number, key = (float(Fraction(text.replace(",", ""))) for text in (answer, entry["answer"]))
+    shorter, longer = sorted((f"{number:.10g}", f"{key:.10g}"), key=len)
+    return reward if abs(number - key) <= 1e-4 or len(longer) - len(shorter) < 2 else len(shorter) / len(longer)
 
 
 def _complex(answer: str, entry: Entry, reward: float) -> float:
@@ -89,8 +89,8 @@ def _countdown(answer: str, entry: Entry, reward: float) -> float:
 def _halting(answer: str, entry: Entry, reward: float) -> float:
     """`game_of_life_halting`: the library accepts any text. Words may be shortened to three letters, as "fal"."""
     words = {word for word in _WORD.findall(answer.lower()) if len(word) > 2}
-    given = {truth for truth in ("true", "false") if any(truth.startswith(word) for word in words)}
-    return float(given == {str(entry["answer"]).strip().lower()})
+    truths = {truth for truth in ("true", "false") if any(truth.startswith(word) for word in words)}
+    return float(truths == {str(entry["answer"]).strip().lower()})
 
 
 def _formula(answer: str, entry: Entry, reward: float) -> float:
@@ -146,8 +146,8 @@ def _is_plain_arithmetic(answer: str) -> bool:
     return _ARITHMETIC.fullmatch(answer) is not None and "**" not in answer and "//" not in answer
 
 
-def _diluted(reward: float, expected: int, given: int) -> float:
-    return reward * expected / given if reward >= _FULL and given > expected else reward
+def _diluted(reward: float, expected: int, answered: int) -> float:
+    return reward * expected / answered if reward >= _FULL and answered > expected else reward
 
 
 _REPAIRS: dict[str, Repair] = {

@@ -21,8 +21,8 @@ Scorer = Callable[[str, Entry], float]
 
 def families() -> dict[str, str]:
     """Every family of puzzles with its category."""
-    found = {name: dataset.__module__.split(".")[1] for name, (dataset, _) in DATASETS.items()}
-    return {name: category for name, category in sorted(found.items()) if name != "composite"}
+    categories = {name: dataset.__module__.split(".")[1] for name, (dataset, _) in DATASETS.items()}
+    return {name: category for name, category in sorted(categories.items()) if name != "composite"}
 
 
 def score(family: str, answer: str, entry: Entry, config: dict[str, Any], compat: bool) -> tuple[float, str | None]:

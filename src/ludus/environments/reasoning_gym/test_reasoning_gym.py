@@ -150,9 +150,9 @@ async def test_an_answer_on_which_the_scorer_raises_earns_nothing() -> None:
     ],
 )
 async def test_a_row_that_cannot_be_scored_fails_and_is_a_zero_in_compat(puzzle: dict[str, Any]) -> None:
-    found = await judge(NAME, puzzle, "<answer>41</answer>")
-    assert isinstance(found, Failure)
-    assert found.kind == "bad_row"
+    failure = await judge(NAME, puzzle, "<answer>41</answer>")
+    assert isinstance(failure, Failure)
+    assert failure.kind == "bad_row"
     assert (await scored("<answer>41</answer>", puzzle, compat=True)).reward == 0.0
 
 
@@ -162,9 +162,9 @@ async def test_a_row_that_cannot_be_scored_fails_and_is_a_zero_in_compat(puzzle:
     [{"question": None}, {"answer": 42}, {"metadata": None}, {"metadata": {}}, {"metadata": {"source_dataset": 1}}],
 )
 async def test_a_bad_row_is_refused(change: dict[str, Any]) -> None:
-    found = await judge(NAME, {**ROW, **change}, "<answer>42</answer>")
-    assert isinstance(found, Failure)
-    assert found.kind == "bad_row"
+    failure = await judge(NAME, {**ROW, **change}, "<answer>42</answer>")
+    assert isinstance(failure, Failure)
+    assert failure.kind == "bad_row"
 
 
 CODE = "__import__('pathlib').Path({!r}).touch()"
@@ -217,8 +217,8 @@ def modules_that_run_text() -> set[str]:
     home = Path((LIBRARY.submodule_search_locations or [""])[0])
     risky = re.compile(r"\b(?:eval|exec|parse_expr|sympify|__import__)\(|\b(?:subprocess|pickle|os\.system)\b")
     sources = {path: path.read_text(encoding="utf-8") for path in home.rglob("*.py")}
-    found = [path for path, text in sources.items() if "def score_answer" in text and risky.search(text)]
-    return {".".join(path.relative_to(home).with_suffix("").parts) for path in found}
+    risky_paths = [path for path, text in sources.items() if "def score_answer" in text and risky.search(text)]
+    return {".".join(path.relative_to(home).with_suffix("").parts) for path in risky_paths}
 
 
 @needs_library
@@ -243,11 +243,11 @@ async def test_an_answer_that_uses_up_its_cpu_time_earns_nothing() -> None:
 async def test_the_shipped_rows_can_be_solved() -> None:
     path = ludus.Environment.load(NAME).dataset()
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    answers = {texts_of(each["responses_create_params"]["input"][0]): each for each in rows}
+    answers = {texts_of(row["responses_create_params"]["input"][0]): row for row in rows}
 
     def oracle(request: Request) -> str:
-        each = answers[texts_of(request.input[-1])]
-        return f"<answer>{each['answer'] or json.dumps(each['metadata']['possible_answer'])}</answer>"
+        row = answers[texts_of(request.input[-1])]
+        return f"<answer>{row['answer'] or json.dumps(row['metadata']['possible_answer'])}</answer>"
 
     rollouts = [rollout async for rollout in ludus.stream(NAME, model=ScriptedModel(oracle))]
     assert len(rollouts) >= 5
@@ -263,7 +263,7 @@ async def test_a_missing_library_is_an_error_with_the_install_command(monkeypatc
 
 
 async def test_public_rows_load() -> None:
-    assert [ReasoningGym.Task.model_validate(each) for each in shared_rows(NAME)]
+    assert [ReasoningGym.Task.model_validate(row) for row in shared_rows(NAME)]
 
 
 @needs_library

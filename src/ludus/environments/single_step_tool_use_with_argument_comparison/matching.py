@@ -118,7 +118,7 @@ def _count_pairs(table: list[list[Mismatch | None]]) -> int:
 def _nearest(table: Iterable[list[Mismatch | None]]) -> Mismatch:
     """For the first expected call that no actual call matches, how the nearest actual call differs."""
     for row in table:
-        found = [mismatch for mismatch in row if mismatch is not None]
-        if found and len(found) == len(row):
-            return max(found, key=_FAR_TO_NEAR.index)
+        mismatches = [mismatch for mismatch in row if mismatch is not None]
+        if mismatches and len(mismatches) == len(row):
+            return max(mismatches, key=_FAR_TO_NEAR.index)
     return "count"

@@ -50,15 +50,15 @@ def breaking(task: Any) -> dict[str, Any]:
     }
     if len(calls) > 1:
         wrong |= {"one_missing": calls[:-1], "one_twice": [calls[0]] * len(calls)}
-    return {name: [{"calls": each}] for name, each in wrong.items()} | {"in_words": in_words}
+    return {name: [{"calls": wrong_calls}] for name, wrong_calls in wrong.items()} | {"in_words": in_words}
 
 
 def _calls(task: Any) -> list[dict[str, Any]]:
     expected = task.expected_action
     if expected.type == "message":
         return []
-    found = expected.calls if expected.type == "function_call_batch" else [expected]
-    return [{"name": call.name, "arguments": json.loads(call.arguments)} for call in found]
+    actions = expected.calls if expected.type == "function_call_batch" else [expected]
+    return [{"name": call.name, "arguments": json.loads(call.arguments)} for call in actions]
 
 
 def _other(value: Any) -> Any:

@@ -78,9 +78,9 @@ class SingleStepToolUse(Resources):
         expected_calls = [Call.of(call.name, call.arguments) for call in batch]
         compat = self.config.compat
         solvable = compat or all(call.readable for call in expected_calls)
-        found = score(expected_calls, calls, self.config.tool_call_comparator_config, compat)
+        result = score(expected_calls, calls, self.config.tool_call_comparator_config, compat)
         mask = None if solvable else "the expected arguments are not JSON"
-        return Verdict(found.reward, mask=mask, reason=found.mismatch or "match")
+        return Verdict(result.reward, mask=mask, reason=result.mismatch or "match")
 
 
 def _has_message(response: Response, compat: bool) -> bool:

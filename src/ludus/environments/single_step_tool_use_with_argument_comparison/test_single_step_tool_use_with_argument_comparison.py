@@ -42,8 +42,8 @@ def answer(*items: str | dict[str, Any]) -> Response:
     )
 
 
-async def graded(task: dict[str, Any], given: Response, *, compat: bool = False, **comparator: Any) -> Verdict:
-    verdict = await judge(NAME, task, given, compat=compat, tool_call_comparator_config=comparator)
+async def graded(task: dict[str, Any], step: Response, *, compat: bool = False, **comparator: Any) -> Verdict:
+    verdict = await judge(NAME, task, step, compat=compat, tool_call_comparator_config=comparator)
     assert isinstance(verdict, Verdict), verdict
     return verdict
 
@@ -52,8 +52,8 @@ ONE, TWO, THREE = call(n=1), call(n=2), call(n=3)
 
 
 def test_the_expected_call_earns_the_reward_and_no_tool_is_run() -> None:
-    for given, reward in [(answer(ONE), 1.0), (answer(TWO), 0.0), (answer("Which one?"), 0.0)]:
-        rollout = ludus.collect(NAME, model=ScriptedModel([given]), input=[row(ONE)]).rollouts[0]
+    for step, reward in [(answer(ONE), 1.0), (answer(TWO), 0.0), (answer("Which one?"), 0.0)]:
+        rollout = ludus.collect(NAME, model=ScriptedModel([step]), input=[row(ONE)]).rollouts[0]
         assert (rollout.outcome, rollout.reward, rollout.stop_reason) == (Outcome.COMPLETED, reward, "completed")
         assert len(rollout.calls) == 1
 
@@ -73,7 +73,7 @@ def test_the_shipped_rows_can_be_solved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "given", "reward", "reason"),
+    ("task", "step", "reward", "reason"),
     [
         (row(), answer("The left one?"), 1.0, "message"),
         (row(), answer("Opening.", ONE), 0.0, "unexpected_call"),
@@ -99,21 +99,21 @@ def test_the_shipped_rows_can_be_solved() -> None:
     ],
 )
 async def test_a_step_is_compared_with_the_expected_step(
-    task: dict[str, Any], given: Response, reward: float, reason: str
+    task: dict[str, Any], step: Response, reward: float, reason: str
 ) -> None:
-    verdict = await graded(task, given)
+    verdict = await graded(task, step)
     assert (verdict.reward, verdict.values["reason"]) == (reward, reason)
-    assert (await graded(task, given, compat=True)).reward == reward
+    assert (await graded(task, step, compat=True)).reward == reward
 
 
 async def test_the_pairing_of_calls_is_a_maximum_matching() -> None:
     texts = [call("ring", text="walk the dog and the cat"), call("ring", text="walk the dog")]
-    given = answer(call("ring", text="walk the dog"), call("ring", text="feed the cat and the bird"))
-    assert (await graded(row(*texts), given)).reward == 1.0
+    step = answer(call("ring", text="walk the dog"), call("ring", text="feed the cat and the bird"))
+    assert (await graded(row(*texts), step)).reward == 1.0
 
 
 @pytest.mark.parametrize(
-    ("mode", "subset", "superset", "given", "reward"),
+    ("mode", "subset", "superset", "calls", "reward"),
     [
         ("binary_strict", False, False, [ONE, TWO], 1.0),
         ("binary_strict", False, False, [ONE, THREE], 0.0),
@@ -132,11 +132,11 @@ async def test_the_pairing_of_calls_is_a_maximum_matching() -> None:
     ],
 )
 async def test_parallel_calls_can_earn_a_partial_reward(
-    mode: str, subset: bool, superset: bool, given: list[dict[str, Any]], reward: float
+    mode: str, subset: bool, superset: bool, calls: list[dict[str, Any]], reward: float
 ) -> None:
     settings: dict[str, Any] = {"allow_subset": subset, "allow_superset": superset}
     settings["parallel_tool_call_reward_mode"] = mode
-    verdict = await graded(row(ONE, TWO), answer(*given), parallel_tool_call_rewarding=True, **settings)
+    verdict = await graded(row(ONE, TWO), answer(*calls), parallel_tool_call_rewarding=True, **settings)
     assert verdict.reward == reward
 
 
@@ -219,9 +219,9 @@ async def test_a_bad_row_is_refused(action: Any) -> None:
 
 @pytest.mark.parametrize("arguments", ["[" * 100_000, '{"n": ' + "1" * 5_000 + "}", "", "null", "\ud800"])
 async def test_hostile_arguments_earn_nothing(arguments: str) -> None:
-    given = answer({"name": "open_door", "arguments": arguments})
+    step = answer({"name": "open_door", "arguments": arguments})
     for compat in (False, True):
-        assert (await graded(row(ONE), given, compat=compat)).reward == 0.0
+        assert (await graded(row(ONE), step, compat=compat)).reward == 0.0
 
 
 def test_public_rows_load() -> None:

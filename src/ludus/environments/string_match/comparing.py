@@ -1,8 +1,8 @@
 r"""Compares a short answer with the expected answer.
 
-Both are brought into several spellings. If they are equal in one of them, the reward is 1. Numbers that are nearly
-equal, or equal except for a unit that only one has, earn 0.98. With `compat` the spellings are the reference's, which
-also replace units, separators and state names inside words and names.
+Both are brought into several spellings. If they are equal in one of them, the reward is 1. Nearly equal numbers, and
+numbers that differ only by a missing unit, earn 0.98. With `compat` the spellings are the reference's, which also
+replace units, separators and state names inside words and names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SEPARATOR = re.compile(r"[,;]|\b(?:and|or)\b")
 _SEPARATOR_ANYWHERE = re.compile(r"[,;]|and|or")
 _LIST_SEPARATOR = re.compile(r" ?[,;] ?")
 _STATE = re.compile(rf"\b(?:{'|'.join(sorted(STATES, key=len, reverse=True))})\b")
-#: A state whose name people have too is a person's name, unless something shows that it is a place.
+#: These states are also names of people. They count as a state only if something shows that a place is meant.
 _STATE_OR_PERSON = re.compile(
     rf"(?P<place>\b(?:of|in|at|from|near|to)\s+)?(?P<state>{_STATE.pattern})"
     r"(?P<after>\s*(?:$|[,;.()]|and\b|or\b|city\b|state\b|university\b|tech\b))?"
@@ -52,7 +52,9 @@ def reward_of(answer: str, expected: str, *, case_sensitive: bool = False, compa
     left, right = normalised(answer, compat), normalised(expected, compat)
     if max(len(left), len(right)) > 20 * min(len(left), len(right)) + 200:
         return 0.0  # no spelling changes the length that much
-    if any(one == other for one, other in zip(_spellings(left, compat), _spellings(right, compat), strict=True)):
+    if any(
+        spelling == other for spelling, other in zip(_spellings(left, compat), _spellings(right, compat), strict=True)
+    ):
         return 1.0
     quantities = quantity_text(left), quantity_text(right)
     if compat:
@@ -109,11 +111,11 @@ def _as_number(text: str, compat: bool) -> object:
     return text if isinstance(number, Decimal) and number.is_nan() else number
 
 
-def _abbreviated(found: re.Match[str]) -> str:
-    state = found["state"]
-    if state in NAMES_OF_PEOPLE and found["place"] is None and found["after"] is None:
-        return found[0]
-    return f"{found['place'] or ''}{STATES[state]}{found['after'] or ''}"
+def _abbreviated(match: re.Match[str]) -> str:
+    state = match["state"]
+    if state in NAMES_OF_PEOPLE and match["place"] is None and match["after"] is None:
+        return match[0]
+    return f"{match['place'] or ''}{STATES[state]}{match['after'] or ''}"
 
 
 def _without_separators(text: str, compat: bool) -> str:

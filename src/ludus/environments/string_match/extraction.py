@@ -37,10 +37,10 @@ def boxed(text: str, compat: bool = False) -> str | None:
 
 def final_answer(text: str, compat: bool = False) -> str | None:
     """The rest of the line after the last "Answer:", without a full stop at its end; else the last box."""
-    found = [match[1] for match in (_ANSWER if compat else _MARKED_ANSWER).finditer(text)]
-    if not found:
+    answers = [match[1] for match in (_ANSWER if compat else _MARKED_ANSWER).finditer(text)]
+    if not answers:
         return boxed(text, compat)
-    answer = found[-1].strip()
+    answer = answers[-1].strip()
     return (answer if compat else _without_unpaired_emphasis(answer)).rstrip(".").strip()
 
 

@@ -43,8 +43,8 @@ _AROUND_SYMBOL = re.compile(rf" ?([{''.join(sorted(set(_SYMBOLS.values())))}]) ?
 def unwrapped(text: str) -> str:
     r"""The text with `\boxed{}`, `\text{}` and similar wrappers replaced by their content."""
     for _ in range(5):
-        text, found = _WRAPPER.subn(r"\1", text)
-        if not found:
+        text, count = _WRAPPER.subn(r"\1", text)
+        if not count:
             break
     return text
 
@@ -59,13 +59,13 @@ def plain(text: str, space: str = "") -> str:
 
     `space` replaces the spacing commands: `12\,345` needs none and `5\,\text{km}` needs one.
     """
-    text = _COMMAND.sub(lambda found: _SYMBOLS[found[1]], text)
+    text = _COMMAND.sub(lambda match: _SYMBOLS[match[1]], text)
     text = _ROOT.sub(_root, _PLAIN_ROOT.sub("\u221a", text))
     text = _ESCAPED.sub(r"\1", _DELIMITER.sub("", _SPACING.sub(space, unwrapped(text))))
     return _AROUND_SYMBOL.sub(r"\1", " ".join(text.split()))
 
 
-def _root(found: re.Match[str]) -> str:
+def _root(match: re.Match[str]) -> str:
     r"""The root of one sign without brackets, of anything else in round brackets: `\sqrt{x+1}` is √(x+1)."""
-    inside = (found[1] if found[1] is not None else found[2]).strip()
+    inside = (match[1] if match[1] is not None else match[2]).strip()
     return f"√{inside}" if inside.isalnum() and (len(inside) == 1 or inside.isdigit()) else f"√({inside})"

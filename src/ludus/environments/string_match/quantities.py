@@ -51,10 +51,10 @@ def loosely_equal_without_units(actual: str, expected: str) -> bool:
 def _quantity(text: str) -> Quantity | None:
     if len(text) > 2 and text[0] == text[-1] == "$":
         text = text[1:-1]
-    found = _QUANTITY.fullmatch(text.strip())
-    if found is None:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
         return None
-    sign, money, inner_sign, number, unit, money_after = found.groups()
+    sign, money, inner_sign, number, unit, money_after = match.groups()
     if (sign and inner_sign) or (money and money_after):
         return None
     return float(sign + inner_sign + number.replace(",", "")), money or money_after or _canonical(unit or "")

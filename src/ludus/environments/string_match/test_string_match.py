@@ -245,9 +245,9 @@ def test_a_root_is_not_its_radicand() -> None:
 def test_commas_and_semicolons_separate_the_same_list(
     compat: bool, items: list[str], first: str, second: str, space: bool
 ) -> None:
-    one, other = f"{first} ".join(items), f"{second}{' ' * space}".join(items)
-    assert reward_of(one, other, compat=compat) == 1.0
-    assert reward_of(f"{one}{first} {items[0]}x", other, compat=compat) == 0.0
+    left, right = f"{first} ".join(items), f"{second}{' ' * space}".join(items)
+    assert reward_of(left, right, compat=compat) == 1.0
+    assert reward_of(f"{left}{first} {items[0]}x", right, compat=compat) == 0.0
 
 
 @pytest.mark.parametrize(("answer", "expected"), [("1; 2; 3", "1, 2, 3"), ("3;14", "3, 14"), ("(0; 1)", "(0, 1)")])
@@ -280,7 +280,7 @@ def test_a_state_is_abbreviated_inside_a_longer_name(answer: str, expected: str)
 @pytest.mark.parametrize("answer", ["VA Woolf", "IN Jones", "WA Irving", "GA O'Keeffe", "TN Williams", "MT Clift"])
 def test_a_person_named_like_a_state_is_not_abbreviated_except_in_compat(answer: str) -> None:
     short, _, surname = answer.partition(" ")
-    (state,) = (name for name, each in STATES.items() if each == short.lower())
+    (state,) = (name for name, abbreviation in STATES.items() if abbreviation == short.lower())
     assert reward_of(answer, f"{state} {surname}") == 0.0
     assert reward_of(answer, f"{state} {surname}", compat=True) == 1.0
 
@@ -388,10 +388,10 @@ async def test_only_the_text_of_messages_counts_and_each_part_is_a_line() -> Non
 
 async def test_a_row_without_an_answer_is_refused_before_the_model_is_asked_except_in_compat() -> None:
     task = {**ROW, "expected_answer": " "}
-    found = await judge(NAME, task, "Answer: Mars")
-    assert isinstance(found, Failure)
-    assert (found.kind, found.stage) == ("bad_row", "open")
-    assert "expected_answer" in found.cause
+    failure = await judge(NAME, task, "Answer: Mars")
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.stage) == ("bad_row", "open")
+    assert "expected_answer" in failure.cause
     assert (await graded("Answer: Mars", task, compat=True)).reward == 0.0
 
 

@@ -55,7 +55,7 @@ def breaking(task: Any) -> dict[str, Any]:
         }
         if isinstance(value, list):
             wrong |= {name: [wrong[name]] for name in ("one_missing", "one_more", "renamed")}
-    scripts = {name: _written(task, each) for name, each in wrong.items()}
+    scripts = {name: _written(task, document) for name, document in wrong.items()}
     if task.response_mode == "tool_call":
         call = _written(task, value)[0]
         other = {"call": "other_tool", "arguments": call["arguments"]}
@@ -110,7 +110,7 @@ def _inline(value: Any) -> str:
 
 
 def _csv(value: Any) -> str:
-    records = [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    records = [record for record in value if isinstance(record, dict)] if isinstance(value, list) else []
     if not records:
         return json.dumps(value)
     lines = [list(records[0]), *([_cell(part) for part in record.values()] for record in records)]

@@ -37,9 +37,9 @@ async def graded(answer: str | Response, task: dict[str, Any] | None = None, **s
 
 async def error(answer: str | Response, task: dict[str, Any] | None = None, **settings: Any) -> str | None:
     verdict = await graded(answer, task, **settings)
-    found: str | None = verdict.values["error_type"]
-    assert verdict.reward == float(found is None)
-    return found
+    kind: str | None = verdict.values["error_type"]
+    assert verdict.reward == float(kind is None)
+    return kind
 
 
 def calling(arguments: Any, name: str = "save", **fields: Any) -> Response:

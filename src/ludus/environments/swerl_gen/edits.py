@@ -49,15 +49,15 @@ def edits_of(text: str, *, relaxed: bool = False) -> list[Edit]:
         answer, closing, _ = rest.partition(_CLOSING)
         if not opening or not closing:
             raise BadAnswer(f"the answer is not between {_OPENING} and {_CLOSING}")
-    found = [edit for block in _FENCED.findall(answer) for edit in _edits_of_block(block)]
-    if not found:
+    edits = [edit for block in _FENCED.findall(answer) for edit in _edits_of_block(block)]
+    if not edits:
         raise BadAnswer("the answer has no search/replace block")
-    return found
+    return edits
 
 
 def _edits_of_block(block: str) -> list[Edit]:
     """The edits of one fenced block: a path, and one or more pairs of search and replace."""
-    path, part, found = None, None, list[Edit]()
+    path, part, edits = None, None, list[Edit]()
     lines: dict[str, list[str]] = {}
     for line in block.split("\n"):
         mark = line.rstrip()
@@ -70,13 +70,13 @@ def _edits_of_block(block: str) -> list[Edit]:
         elif part == "replace" and mark == _REPLACE:
             if path is None:
                 raise BadAnswer("a search/replace block names no file")
-            found.append(Edit(path, *(_text(lines[each]) for each in ("search", "replace"))))
+            edits.append(Edit(path, *(_text(lines[name]) for name in ("search", "replace"))))
             part = None
         elif part is not None:
             lines[part].append(line)
     if part is not None:
         raise BadAnswer("a search/replace block does not end")
-    return found
+    return edits
 
 
 def _text(lines: list[str]) -> str:
@@ -93,9 +93,9 @@ def applied(files: Mapping[str, str], edits: list[Edit]) -> dict[str, str]:
             raise BadAnswer(f"an edit of {edit.path:.80} changes nothing")
         places[edit.path].append((_place(_ended(files[edit.path]), edit), edit))
     result = dict(files)
-    for path, found in places.items():
+    for path, edits_here in places.items():
         text, end = _ended(files[path]), len(files[path]) + 1
-        for at, edit in sorted(found, key=lambda pair: pair[0], reverse=True):
+        for at, edit in sorted(edits_here, key=lambda pair: pair[0], reverse=True):
             if at + len(edit.search) > end:
                 raise BadAnswer(f"two edits of {path:.80} overlap")
             text, end = text[:at] + edit.replace + text[at + len(edit.search) :], at
@@ -119,7 +119,7 @@ def _place(text: str, edit: Edit) -> int:
 
 def script_of(text: str) -> str:
     """The last block of Python. Raises `BadAnswer` if there is none."""
-    found = _PYTHON.findall(after_thinking(text))
-    if not found:
+    blocks = _PYTHON.findall(after_thinking(text))
+    if not blocks:
         raise BadAnswer("the answer has no block of Python")
-    return str(found[-1])
+    return str(blocks[-1])

@@ -59,7 +59,7 @@ class Instance(BaseModel):
 
 
 class Metadata(BaseModel):
-    """What the model was shown, and where the image lies."""
+    """The files that the model was shown, and the path of the image."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -125,8 +125,8 @@ class SearchReplace(SandboxResources):
     async def _repaired(self, task: Task, text: str) -> Verdict:
         """1 if all tests pass, 0.2 if some that failed before pass and nothing broke, else 0."""
         base, shown = self.base, task.metadata.relevant_file_contents
-        given = applied(shown, edits_of(text, relaxed=self.config.relaxed_formatting))
-        edited = {path: data.encode(errors="replace") for path, data in given.items() if data != shown[path]}
+        files = applied(shown, edits_of(text, relaxed=self.config.relaxed_formatting))
+        edited = {path: data.encode(errors="replace") for path, data in files.items() if data != shown[path]}
         if task.metadata.remove_repo_name:
             edited = {path.partition("/")[2]: data for path, data in edited.items()}
         counted = with_change(base, {**base, **edited})
@@ -185,8 +185,7 @@ def _fixed(base: Tree, patch: str) -> Tree:
 def runs_in_secret_order(base: Tree, fixed: Tree, *, layouts: bool) -> list[tuple[Tree, int]]:
     """The trees on which a script runs, with the exit codes that it must have.
 
-    A script that only looks at the clock, or counts its runs, cannot know which tree it sees: it guesses 1 of 20
-    orders.
+    A script cannot infer the tree from the clock or from the number of its runs: it guesses 1 of 20 orders.
     """
     runs = [(tree, code) for tree, code in ((base, BUG_IS_THERE), (fixed, BUG_IS_GONE)) for _ in range(RUNS)]
     if layouts:
@@ -196,7 +195,7 @@ def runs_in_secret_order(base: Tree, fixed: Tree, *, layouts: bool) -> list[tupl
 
 
 def _rewritten(tree: Tree) -> Tree:
-    """The same programs in another layout, so that a script which only compares texts finds none."""
+    """The same programs in another layout, against scripts that only compare texts."""
     result = dict(tree)
     for path, data in tree.items():
         if path.endswith(".py"):

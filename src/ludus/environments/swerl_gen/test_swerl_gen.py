@@ -105,12 +105,12 @@ def rewards(judge: Judge) -> Rewards:
     """The rewards of several answers to one row."""
 
     async def play(row: dict[str, Any], answers: dict[str, str], **settings: Any) -> dict[str, float]:
-        found = {}
+        by_name = {}
         for name, answer in answers.items():
             verdict = await judge(row, answer, **settings)
             assert isinstance(verdict, Verdict), verdict
-            found[name] = verdict.reward
-        return found
+            by_name[name] = verdict.reward
+        return by_name
 
     return play
 
@@ -125,8 +125,8 @@ def task_of(row: dict[str, Any]) -> Any:
 async def test_a_right_repair_earns_1_and_nothing_else_does(rewards: Rewards, row: dict[str, Any]) -> None:
     task = task_of(row)
     wrong = {**qualify.breaking(task), **(qualify.exploits(task) if row is REPAIRS[0] else {})}
-    found = await rewards(row, {"right": str(qualify.oracle(task)), **wrong})
-    assert found == {"right": 1.0, **dict.fromkeys(wrong, 0.0)}
+    earned = await rewards(row, {"right": str(qualify.oracle(task)), **wrong})
+    assert earned == {"right": 1.0, **dict.fromkeys(wrong, 0.0)}
 
 
 @needs_sandbox()
@@ -142,8 +142,8 @@ async def test_a_part_of_the_repair_earns_a_fifth(rewards: Rewards) -> None:
 async def test_a_script_must_tell_the_bug_from_its_fix(rewards: Rewards, row: dict[str, Any]) -> None:
     task = task_of(row)
     wrong = qualify.breaking(task)
-    found = await rewards(row, {"right": str(qualify.oracle(task)), **wrong})
-    assert found == {"right": 1.0, **dict.fromkeys(wrong, 0.0)}
+    earned = await rewards(row, {"right": str(qualify.oracle(task)), **wrong})
+    assert earned == {"right": 1.0, **dict.fromkeys(wrong, 0.0)}
     assert await rewards(row, {"": wrong["compares_texts"]}, compat=True) == {"": 1.0}
 
 
@@ -153,10 +153,10 @@ async def test_a_row_without_its_repository_is_a_bad_row(judge: Judge) -> None:
     row = json.loads(json.dumps(REPAIRS[0]))
     del row["instance"]["files"]
     row["metadata"]["image"] = "/images/x.sif"
-    found = await judge(row, "x")
-    assert isinstance(found, Failure)
-    assert (found.kind, found.stage) == ("bad_row", "open")
-    assert "/images/x.sif" in found.cause
+    failure = await judge(row, "x")
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.stage) == ("bad_row", "open")
+    assert "/images/x.sif" in failure.cause
 
 
 @needs_sandbox()
@@ -176,10 +176,10 @@ async def test_a_row_without_its_repository_is_a_bad_row(judge: Judge) -> None:
 async def test_a_row_that_cannot_be_judged_fails_before_the_model_is_asked(
     judge: Judge, row: dict[str, Any], fields: dict[str, Any], cause: str
 ) -> None:
-    found = await judge({**row, "instance": {**row["instance"], **fields}}, "x")
-    assert isinstance(found, Failure)
-    assert (found.kind, found.stage) == ("bad_row", "open")
-    assert cause in found.cause
+    failure = await judge({**row, "instance": {**row["instance"], **fields}}, "x")
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.stage) == ("bad_row", "open")
+    assert cause in failure.cause
 
 
 @pytest.mark.parametrize("layouts", [True, False])
@@ -187,8 +187,8 @@ def test_a_script_cannot_know_on_which_tree_it_runs_next(layouts: bool) -> None:
     base, fixed = {"a.py": b"x = (1)\n"}, {"a.py": b"x = (2)\n"}
     orders = [runs_in_secret_order(base, fixed, layouts=layouts) for _ in range(200)]
     codes = [tuple(code for _, code in order) for order in orders]
-    assert all(sorted(each) == [BUG_IS_GONE] * 3 + [BUG_IS_THERE] * 3 for each in codes)
-    assert all(len({each[place] for each in codes}) == 2 for place in range(6))  # neither tree has a place of its own
+    assert all(sorted(run) == [BUG_IS_GONE] * 3 + [BUG_IS_THERE] * 3 for run in codes)
+    assert all(len({run[place] for run in codes}) == 2 for place in range(6))  # neither tree has a place of its own
     for order in orders:
         assert all((b"2" in tree["a.py"].splitlines()[-1]) == (code == BUG_IS_GONE) for tree, code in order)
         assert sum(tree not in (base, fixed) for tree, _ in order) == (2 if layouts else 0)

@@ -1,4 +1,4 @@
-"""What the model left behind, made safe to judge: no link in it may lead to what only the judge has.
+"""The model's files, made safe to judge: no link in it may lead to what only the judge has.
 
 A link to `/tests/expected.csv` would be the right answer to every test, without any work.
 """

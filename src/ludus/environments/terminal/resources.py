@@ -1,4 +1,4 @@
-"""Work at a shell: a sandbox per task, and a hidden test script that judges what the model leaves behind."""
+"""Work at a shell: a sandbox per task, and a hidden test script that judges the result."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Terminal(SandboxResources):
     @classmethod
     @asynccontextmanager
     async def share(cls, config: Any) -> AsyncIterator[Any]:
-        """Open the provider. Only one that makes the file system has a place for a task's folders."""
+        """Open the provider. Only a provider that makes the file system has a place for a task's folders."""
         if config.sandbox.provider == "process":
             cause = "a task needs folders such as /app at the root, and the sandbox provider process has none"
             raise UserError(cause, "Leave resources.sandbox.provider out, so that terminal uses bubblewrap")
@@ -92,7 +92,7 @@ class Terminal(SandboxResources):
             return await run_command(self.sandbox, command, folder=where, seconds=seconds)
 
     async def verify(self, task: Task, response: Response) -> Verdict:
-        """Run the test script on what the model left behind."""
+        """Run the test script on the model's result."""
         if self.needs.in_place:
             return await self._judged(self.sandbox)
         spec = self.config.sandbox.applied_to(SandboxSpec(folders=FOLDERS))
@@ -139,7 +139,7 @@ class Needs:
         self.by_exit_code = task.config.get("version") == "terminal-bench-1"
         self.verify_seconds = _seconds(_table(task.config, "verifier").get("timeout_sec", 600))
         hosts = {phase: [str(host) for host in own.get(f"{phase}_hosts", [])] for phase in ("setup", "agent", "verify")}
-        self.hosts = {phase: preparation_of("", each, config.allowed_hosts).hosts for phase, each in hosts.items()}
+        self.hosts = {phase: preparation_of("", names, config.allowed_hosts).hosts for phase, names in hosts.items()}
         script = task.environment.get("setup.sh", "")
         if self.image is None and not script and "Dockerfile" in task.environment:
             cause = "the task has a Dockerfile, and neither environment/setup.sh nor environment.docker_image"
@@ -161,16 +161,16 @@ async def _reaching(sandbox: Sandbox, hosts: Sequence[str]) -> AsyncIterator[Non
 
 def contents(files: Files) -> dict[str, bytes]:
     """The files of a row as bytes. A path that leads elsewhere is a bad row."""
-    found = {}
+    by_path = {}
     for path, content in files.items():
         if not is_plain(path):
             raise Failure("bad_row", f"a file of the task has a path that is not allowed: {path!r:.80}")
         try:
             encoded = content["base64"] if isinstance(content, dict) else None
-            found[path] = content.encode() if encoded is None else base64.b64decode(encoded, validate=True)
+            by_path[path] = content.encode() if encoded is None else base64.b64decode(encoded, validate=True)
         except (AttributeError, KeyError, TypeError, binascii.Error, UnicodeEncodeError) as error:
             raise Failure("bad_row", f"the task's file {path:.80} is neither a text nor base64") from error
-    return found
+    return by_path
 
 
 def _said(ended: ExecResult) -> str:
@@ -181,8 +181,8 @@ def _said(ended: ExecResult) -> str:
 
 
 def _table(config: dict[str, Any], name: str) -> dict[str, Any]:
-    found = config.get(name, {})
-    return found if isinstance(found, dict) else {}
+    table = config.get(name, {})
+    return table if isinstance(table, dict) else {}
 
 
 def _image(config: dict[str, Any], provider: str) -> str | None:

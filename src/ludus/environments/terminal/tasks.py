@@ -21,7 +21,7 @@ from typing import Any
 from ludus.errors import UserError
 from ludus.runtime.settings import read_yaml
 
-#: What one task may weigh. Larger files belong into an image.
+#: The largest task. Larger files belong into an image.
 MOST_FILES, MOST_BYTES = 500, 16 << 20
 
 _PROMPT = """\
@@ -40,7 +40,7 @@ def stream(seed: int, path: str = "") -> Iterator[dict[str, Any]]:
     root = Path(path).expanduser()
     if not root.is_dir():
         raise UserError(f"{path} is no folder", "Give a task, or a folder of tasks, with --set data.path=FOLDER")
-    folders = [root] if _is_task(root) else sorted(each for each in root.iterdir() if _is_task(each))
+    folders = [root] if _is_task(root) else sorted(folder for folder in root.iterdir() if _is_task(folder))
     if not folders:
         raise UserError(f"{path} holds no task", "A task has a task.toml and an instruction.md")
     return (read_task(folder) for folder in folders)
@@ -84,25 +84,25 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _old_config(folder: Path) -> dict[str, Any]:
-    given = read_yaml(folder / "task.yaml")
-    if not isinstance(given, dict):
+    settings = read_yaml(folder / "task.yaml")
+    if not isinstance(settings, dict):
         raise UserError(f"{folder / 'task.yaml'} must hold a mapping")
-    seconds = {"agent": given.get("max_agent_timeout_sec"), "verifier": given.get("max_test_timeout_sec")}
+    seconds = {"agent": settings.get("max_agent_timeout_sec"), "verifier": settings.get("max_test_timeout_sec")}
     tables = {name: {"timeout_sec": value} for name, value in seconds.items() if value is not None}
-    return {"version": "terminal-bench-1", **tables, "instruction": given.get("instruction")}
+    return {"version": "terminal-bench-1", **tables, "instruction": settings.get("instruction")}
 
 
 def _files(folder: Path, name: str) -> Files:
     """The regular files under a folder of a task. Links are left out: they could lead anywhere."""
-    root, found, size = folder / name, Files(), 0
+    root, files, size = folder / name, Files(), 0
     for path in sorted(root.rglob("*")) if root.is_dir() else ():
         if path.is_symlink() or not path.is_file():
             continue
         size += path.stat().st_size
-        if len(found) >= MOST_FILES or size > MOST_BYTES:
+        if len(files) >= MOST_FILES or size > MOST_BYTES:
             raise UserError(f"{root} holds more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB", "Use an image")
-        found[path.relative_to(root).as_posix()] = _content(path)
-    return found
+        files[path.relative_to(root).as_posix()] = _content(path)
+    return files
 
 
 def _renamed(folder: Path, old: str, new: str) -> Files:

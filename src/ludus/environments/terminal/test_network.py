@@ -60,13 +60,13 @@ def row(ports: tuple[int, int], **ludus: Any) -> dict[str, Any]:
     }
 
 
-def collected(ports: tuple[int, int], given: dict[str, Any], *allowed: str) -> tuple[Any, str]:
+def collected(ports: tuple[int, int], task_row: dict[str, Any], *allowed: str) -> tuple[Any, str]:
     """The rollout of a model that fetches the page, and what it saw."""
     command = f"{FETCH} http://{HOST}:{ports[0]}/ > later; cat fetched later"
     model = ScriptedModel([{"call": "bash", "arguments": {"command": command}}, "Done."])
-    (rollout,) = collect(NAME, model=model, input=[given], settings={"resources.allowed_hosts": [*allowed]}).rollouts
+    (rollout,) = collect(NAME, model=model, input=[task_row], settings={"resources.allowed_hosts": [*allowed]}).rollouts
     response = json.loads(rollout.encode())["response"] or {}
-    outputs = [each["output"] for each in response.get("output", []) if "output" in each]
+    outputs = [item["output"] for item in response.get("output", []) if "output" in item]
     return rollout, json.loads(outputs[0])["output"] if outputs else ""
 
 

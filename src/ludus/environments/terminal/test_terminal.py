@@ -39,11 +39,11 @@ async def outcomes() -> AsyncIterator[Outcomes]:
     async with judging(NAME) as judged:
 
         async def play(row: dict[str, Any], scripts: dict[str, Any], **settings: Any) -> dict[str, Any]:
-            found: dict[str, Any] = {}
+            by_name: dict[str, Any] = {}
             for name, script in scripts.items():
                 result = await judged(json.loads(json.dumps(row)), played(script), **settings)
-                found[name] = f"{result.kind}: {result.cause}" if isinstance(result, Failure) else result.reward
-            return found
+                by_name[name] = f"{result.kind}: {result.cause}" if isinstance(result, Failure) else result.reward
+            return by_name
 
         yield play
 
@@ -69,8 +69,8 @@ def small(test: str, **fields: Any) -> dict[str, Any]:
 @together
 async def test_the_solution_passes_and_doing_nothing_fails(outcomes: Outcomes, row: dict[str, Any]) -> None:
     task = Environment.load(NAME).task(row)
-    found = await outcomes(row, {"right": qualify.oracle(task), "nothing": []})
-    assert found == {"right": 1.0, "nothing": 0.0}
+    outcome = await outcomes(row, {"right": qualify.oracle(task), "nothing": []})
+    assert outcome == {"right": 1.0, "nothing": 0.0}
 
 
 @needs_sandbox()
@@ -144,8 +144,8 @@ async def test_a_link_out_of_the_working_folder_is_no_answer(outcomes: Outcomes)
 async def test_a_right_answer_counts_whatever_the_model_did_to_home(outcomes: Outcomes) -> None:
     row = small("grep -q done /app/out && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt")
     ways = ("head -c 300M /dev/zero > ~/big", "chmod 000 ~", "mkdir ~/x; chmod 000 ~/x", "chmod 555 /app ~")
-    found = await outcomes(row, {way: qualify._running(f"echo done > out; {way}; true") for way in ways})
-    assert found == dict.fromkeys(ways, 1.0)
+    outcome = await outcomes(row, {way: qualify._running(f"echo done > out; {way}; true") for way in ways})
+    assert outcome == dict.fromkeys(ways, 1.0)
 
 
 @needs_sandbox()
@@ -173,8 +173,8 @@ async def test_the_tests_come_after_the_model_and_its_processes_do_not(outcomes:
 @together
 async def test_the_reward_is_what_the_test_script_writes(outcomes: Outcomes, test: str, expected: Any) -> None:
     config = {"version": "1.0", "verifier": {"timeout_sec": 1.5}}
-    found = (await outcomes(small(test, config=config), {"": []}))[""]
-    assert found == expected if isinstance(expected, float) else found.startswith(expected)
+    outcome = (await outcomes(small(test, config=config), {"": []}))[""]
+    assert outcome == expected if isinstance(expected, float) else outcome.startswith(expected)
 
 
 @needs_sandbox()
@@ -203,18 +203,18 @@ async def test_processes_of_a_task_with_services_stay_until_the_verdict(outcomes
 async def test_a_task_that_cannot_be_prepared_is_a_bad_row(
     outcomes: Outcomes, fields: dict[str, Any], cause: str
 ) -> None:
-    found = (await outcomes(small("true", **fields), {"": []}))[""]
-    assert found.startswith("bad_row: ")
-    assert cause in found
+    outcome = (await outcomes(small("true", **fields), {"": []}))[""]
+    assert outcome.startswith("bad_row: ")
+    assert cause in outcome
 
 
 @needs_sandbox()
 @together
 async def test_a_task_with_an_image_needs_a_provider_of_images(outcomes: Outcomes) -> None:
     config = {"version": "1.0", "environment": {"docker_image": "example/task:1"}}
-    found = (await outcomes(small("true", config=config), {"": []}, **{"sandbox.provider": "bubblewrap"}))[""]
-    assert "example/task:1" in found
-    assert "oci" in found
+    outcome = (await outcomes(small("true", config=config), {"": []}, **{"sandbox.provider": "bubblewrap"}))[""]
+    assert "example/task:1" in outcome
+    assert "oci" in outcome
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ def test_a_folder_of_tasks_is_a_dataset(tmp_path: Path) -> None:
     row = read_task(folder)
     assert row["environment"] == {"blob": {"base64": "/wA="}}
     assert "Say hello." in row["responses_create_params"]["input"][0]["content"]
-    assert [each["task_name"] for each in stream(0, path=str(tmp_path))] == ["hello"]
-    assert [each["task_name"] for each in stream(0, path=str(folder))] == ["hello"]
+    assert [task["task_name"] for task in stream(0, path=str(tmp_path))] == ["hello"]
+    assert [task["task_name"] for task in stream(0, path=str(folder))] == ["hello"]
 
 
 def test_a_folder_of_terminal_bench_1_is_read_too(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ _LONGEST = 100_000
 
 
 async def read_reward(sandbox: Sandbox, root: str) -> float | None:
-    """The reward of the first file that is there, or None if there is none. What is no number is a failure."""
+    """The reward of the first file that is there, or None if there is none. Anything but a number is a failure."""
     for path in REWARDS:
         try:
             text = (await sandbox.read(f"{root}{path}", _LONGEST)).decode(errors="replace")

@@ -24,7 +24,7 @@ _MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d 00:00:00")
 
 @dataclass(frozen=True)
 class Expected:
-    """A gold result. `groups` are the interchangeable rows in order, of which the result holds `start` to `stop`."""
+    """A gold result: the rows `start` to `stop` of `groups`, which are lists of interchangeable rows in order."""
 
     width: int
     groups: list[list[Row]]
@@ -99,10 +99,10 @@ def _match(part: list[Row], rows: list[Row], tolerance: Sequence[float]) -> bool
         order = _sortable
         pairs = zip(sorted(part, key=order), sorted(rows, key=order), strict=False)
         return len(part) == len(rows) and all(_same_row(*pair, tolerance) for pair in pairs)
-    choices = [[at for at, row in enumerate(rows) if _same_row(each, row, tolerance)] for each in part]
+    choices = [[at for at, row in enumerate(rows) if _same_row(own, row, tolerance)] for own in part]
     owners: dict[int, int] = {}
     places: dict[int, int] = {}
-    return all(_place(each, choices, owners, places) for each in range(len(part)))
+    return all(_place(index, choices, owners, places) for index in range(len(part)))
 
 
 def _place(start: int, choices: list[list[int]], owners: dict[int, int], places: dict[int, int]) -> bool:
@@ -110,11 +110,11 @@ def _place(start: int, choices: list[list[int]], owners: dict[int, int], places:
     came: dict[int, int] = {}
     waiting = [start]
     while waiting:
-        each = waiting.pop()
-        for at in choices[each]:
+        row = waiting.pop()
+        for at in choices[row]:
             if at in came:
                 continue
-            came[at] = each
+            came[at] = row
             if at in owners:
                 waiting.append(owners[at])
                 continue
@@ -130,7 +130,7 @@ def _place(start: int, choices: list[list[int]], owners: dict[int, int], places:
 def _same_row(left: Row, right: Row, tolerance: Sequence[float]) -> bool:
     if not tolerance:
         return all(same_cell(a, b) for a, b in zip(left, right, strict=True))
-    return all(same_cell(a, b, each) for a, b, each in zip(left, right, tolerance, strict=True))
+    return all(same_cell(a, b, allowed) for a, b, allowed in zip(left, right, tolerance, strict=True))
 
 
 def _sortable(row: Row) -> list[tuple[str, str, float]]:
@@ -156,16 +156,16 @@ def agrees(expected: Expected, rows: Sequence[Row], tolerance: Sequence[float] =
 
 
 def _mappings(
-    pairs: Sequence[tuple[Expected, Sequence[Row]]], width: int, given: int, tolerance: Sequence[float]
+    pairs: Sequence[tuple[Expected, Sequence[Row]]], width: int, columns: int, tolerance: Sequence[float]
 ) -> Iterator[tuple[int, ...]]:
-    """Which given column may be which gold column, the order as it is first."""
+    """Which column may be which gold column, the order as it is first."""
     yield tuple(range(width))
     whole = [(expected.rows, rows) for expected, rows in pairs if expected.whole]
     choices = []
     for column in range(width):
         fits = [
             other
-            for other in range(given)
+            for other in range(columns)
             if all(
                 contains(
                     [row[column : column + 1] for row in gold],
@@ -185,30 +185,30 @@ def _injective(choices: list[list[int]], chosen: tuple[int, ...]) -> Iterator[tu
     if len(chosen) == len(choices):
         yield chosen
         return
-    for each in choices[len(chosen)]:
-        if each not in chosen:
-            yield from _injective(choices, (*chosen, each))
+    for column in choices[len(chosen)]:
+        if column not in chosen:
+            yield from _injective(choices, (*chosen, column))
 
 
 def difference(
     pairs: Sequence[tuple[Expected, Sequence[Row]]],
-    given: int,
+    columns: int,
     *,
     tolerance: Sequence[float] = (),
     extra_columns: bool = False,
 ) -> tuple[int, str] | None:
-    """The first pair of a gold result and a given one that differ, and how; None if all agree.
+    """The first gold result that differs from the other result, and how; None if all agree.
 
-    `given` is the number of columns of the given results; `tolerance` has a number for each gold column, or none.
+    `columns` is the number of columns of the other results; `tolerance` has a number for each gold column, or none.
     """
-    width = pairs[0][0].width if pairs else given
-    if given != width and not (extra_columns and given > width):
-        return 0, f"{given} columns instead of {width}"
+    width = pairs[0][0].width if pairs else columns
+    if columns != width and not (extra_columns and columns > width):
+        return 0, f"{columns} columns instead of {width}"
     for index, (expected, rows) in enumerate(pairs):
         if len(rows) != len(expected):
             return index, f"{len(rows)} rows instead of {len(expected)}"
     furthest = 0
-    for mapping in islice(_mappings(pairs, width, given, tolerance), _MOST_MAPPINGS):
+    for mapping in islice(_mappings(pairs, width, columns, tolerance), _MOST_MAPPINGS):
         wrong = next(
             (
                 index

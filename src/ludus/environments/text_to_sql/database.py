@@ -1,8 +1,8 @@
 """A database in memory on which a model's SQL may run.
 
-The SQL is hostile. It may read the row's tables and nothing else: no other database, no pragma, no extension, no
-schema table, and no write unless the gold query writes too. What it may cost is counted in steps of SQLite's machine,
-in rows, in columns and in bytes. These counts are the same on every machine, so a busy one changes no reward.
+The SQL is hostile. It may read the row's tables and nothing else: no other database, no pragma, no extension, no schema
+table, and no write unless the gold query writes too. Its cost is limited in steps of SQLite's machine, in rows, in
+columns and in bytes. These counts are the same on every machine, so a busy one changes no reward.
 """
 
 from __future__ import annotations

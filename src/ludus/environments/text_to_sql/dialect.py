@@ -1,8 +1,8 @@
-"""Queries of MySQL and PostgreSQL as queries for SQLite, where the meaning stays the same.
+"""Translates queries of MySQL and PostgreSQL to SQLite if their meaning stays the same.
 
-Whatever is not known to mean the same raises `NotExecutable`: a function that is not listed here, arithmetic with
-dates, a cast to an unknown type. Functions that SQLite lacks are those of `functions.py`, whose names begin with
-`ludus_`. Queries of SQLite stay as they are, except that the clock stands still.
+Anything that is not known to mean the same raises `NotExecutable`: a function that is not listed here, arithmetic with
+dates, a cast to an unknown type. Functions that SQLite lacks are in `functions.py`; their names begin with `ludus_`.
+Queries of SQLite stay as they are, except that the clock stands still.
 """
 
 from __future__ import annotations
@@ -75,34 +75,34 @@ def translate(
 
 def _still_clock(tokens: list[Token]) -> list[Token]:
     """Replace the words for the current time by functions, which give the time of the database's state."""
-    found: list[Token] = []
+    translated: list[Token] = []
     for index, token in enumerate(tokens):
         name = _CLOCK.get(token.key) if token.kind == WORD else None
         if name is None or is_sign(at_index(tokens, index - 1), "."):
-            found.append(token)
+            translated.append(token)
         else:
             called = is_sign(at_index(tokens, index + 1), "(")
-            found += [word(name)] if called else [word(name), sign("("), sign(")")]
-    return found
+            translated += [word(name)] if called else [word(name), sign("("), sign(")")]
+    return translated
 
 
 def _without_prefixes(tokens: list[Token], prefixes: frozenset[str]) -> list[Token]:
     """Tables without the name of their schema: `public.orders` is `orders`."""
-    found: list[Token] = []
+    translated: list[Token] = []
     index = 0
     while index < len(tokens):
         token = tokens[index]
         if token.is_name and token.key in prefixes and is_sign(at_index(tokens, index + 1), "."):
             index += 2
             continue
-        found.append(token)
+        translated.append(token)
         index += 1
-    return found
+    return translated
 
 
 def _words(tokens: list[Token], dialect: str) -> list[Token]:
     """Operators and words with another name in SQLite."""
-    found: list[Token] = []
+    translated: list[Token] = []
     for index, token in enumerate(tokens):
         after = at_index(tokens, index + 1)
         if token.kind == WORD and token.key in ("date", "timestamp", "datetime") and after and after.kind == TEXT:
@@ -114,16 +114,16 @@ def _words(tokens: list[Token], dialect: str) -> list[Token]:
         if token.kind == SIGN and token.text in ("~", "@", "?", "#", "^", "{", "}", "[", "]", "$", ":"):
             raise NotExecutable(f"the operator {token.text}")
         if is_sign(token, "<=>"):
-            found.append(word("IS"))
+            translated.append(word("IS"))
         elif is_sign(token, "&&"):
-            found.append(word("AND"))
+            translated.append(word("AND"))
         elif token.kind == WORD and token.key == "ilike":
-            found.append(word("MATCH"))  # functions.py defines match()
+            translated.append(word("MATCH"))  # functions.py defines match()
         elif token.kind == WORD and token.key == "fetch":
-            return found + _fetched(tokens[index:])
+            return translated + _fetched(tokens[index:])
         else:
-            found.append(token)
-    return found
+            translated.append(token)
+    return translated
 
 
 def _fetched(tokens: list[Token]) -> list[Token]:
@@ -136,17 +136,17 @@ def _fetched(tokens: list[Token]) -> list[Token]:
 
 def _fields(tokens: list[Token]) -> list[Token]:
     """`EXTRACT(YEAR FROM d)` and `TIMESTAMPDIFF(DAY, a, b)` with a text for the unit."""
-    found = list(tokens)
-    for index in range(len(found) - 3):
-        name, opens, unit, then = found[index : index + 4]
+    translated = list(tokens)
+    for index in range(len(translated) - 3):
+        name, opens, unit, then = translated[index : index + 4]
         if name.kind != WORD or not is_sign(opens, "(") or unit.kind != WORD:
             continue
         if name.key == "extract" and then.kind == WORD and then.key == "from":
-            found[index] = word("ludus_date_part")
-            found[index + 2 : index + 4] = [literal(unit.key), sign(",")]
+            translated[index] = word("ludus_date_part")
+            translated[index + 2 : index + 4] = [literal(unit.key), sign(",")]
         elif name.key == "timestampdiff":
-            found[index + 2] = literal(unit.key)
-    return found
+            translated[index + 2] = literal(unit.key)
+    return translated
 
 
 def _refuse_date_arithmetic(tokens: list[Token], dates: frozenset[str]) -> None:
@@ -172,22 +172,22 @@ def _refuse_date_arithmetic(tokens: list[Token], dates: frozenset[str]) -> None:
 
 def _functions(tokens: list[Token], dialect: str) -> list[Token]:
     renamed, ours = _RENAMED[dialect], _OURS[dialect].split()
-    found = list(tokens)
+    translated = list(tokens)
     tables = {tokens[i].key for i in range(len(tokens) - 1) if tokens[i].is_name and _names_columns(tokens, i)}
     for index, token in enumerate(tokens[:-1]):
         if not token.is_name or not is_sign(tokens[index + 1], "(") or token.key in tables:
             continue
         if token.key in ours and token.kind == WORD:
-            found[index] = word(f"ludus_{token.key}")
+            translated[index] = word(f"ludus_{token.key}")
         elif token.key in renamed:
-            found[index] = word(renamed[token.key])
+            translated[index] = word(renamed[token.key])
         elif token.key in _RANDOM:
             raise Undetermined(f"the function {token.text}")
         elif token.key in ("max", "min") and _arguments(tokens, index + 1) > 1:
             raise NotExecutable(f"{token.text} with several arguments")
         elif token.key not in KEYWORDS and token.key not in _SAME and not token.key.startswith("ludus_"):
             raise NotExecutable(f"the function {token.text}")
-    return found
+    return translated
 
 
 def _names_columns(tokens: list[Token], index: int) -> bool:
@@ -218,33 +218,33 @@ def _arguments(tokens: list[Token], opening: int) -> int:
 
 def _division(tokens: list[Token]) -> list[Token]:
     """MySQL's / never cuts off: 5 / 2 is 2.5."""
-    found: list[Token] = []
+    translated: list[Token] = []
     for token in tokens:
-        found += [sign("*"), Token(NUMBER, "1.0"), token] if is_sign(token, "/") else [token]
-    return found
+        translated += [sign("*"), Token(NUMBER, "1.0"), token] if is_sign(token, "/") else [token]
+    return translated
 
 
 def _nulls(tokens: list[Token]) -> list[Token]:
     """PostgreSQL sorts NULL as the largest value, SQLite as the smallest: say it in every ORDER BY."""
     ends = ("limit", "offset", "rows", "range", "groups", "union", "intersect", "except", "fetch", "separator", "for")
-    found: list[Token] = []
+    translated: list[Token] = []
     levels: list[bool] = [False]  # for each open bracket, whether an ORDER BY is being read
     for index, token in enumerate(tokens):
-        previous = found[-1] if found else None
+        previous = translated[-1] if translated else None
         ends_term = levels[-1] and (
             is_sign(token, ",") or is_sign(token, ")") or (token.kind == WORD and token.key in ends)
         )
         if ends_term and previous is not None and previous.key not in ("first", "last"):
-            found += [word("NULLS"), word("FIRST" if previous.key == "desc" else "LAST")]
+            translated += [word("NULLS"), word("FIRST" if previous.key == "desc" else "LAST")]
         if token.kind == WORD and token.key in ends:
             levels[-1] = False
         if is_sign(token, "("):
             levels.append(False)
         elif is_sign(token, ")") and len(levels) > 1:
             levels.pop()
-        found.append(token)
+        translated.append(token)
         if token.kind == WORD and token.key == "by" and index and tokens[index - 1].key == "order":
             levels[-1] = True
-    if levels[-1] and found[-1].key not in ("first", "last"):
-        found += [word("NULLS"), word("FIRST" if found[-1].key == "desc" else "LAST")]
-    return found
+    if levels[-1] and translated[-1].key not in ("first", "last"):
+        translated += [word("NULLS"), word("FIRST" if translated[-1].key == "desc" else "LAST")]
+    return translated

@@ -1,4 +1,4 @@
-"""Whether a candidate query gives what the gold query gives, found by running both. Runs in a child process.
+"""Compares a candidate query with the gold query by running both. Runs in a child process.
 
 `decide` runs both queries on the row's own data and on generated states of the database, each with its rows stored in
 two orders. A state decides only where it determines the gold result. Equal everywhere is equal, different anywhere is
@@ -39,27 +39,27 @@ def decide(
     if len(candidate) > _LONGEST:
         return Execution(False, f"the query has more than {_LONGEST} characters")
     try:
-        found = gold.schema.query(candidate)
-        if not found:
+        parsed = gold.schema.query(candidate)
+        if not parsed:
             return Execution(False, "the answer holds no statement")
-        kinds = {kind_of(statement) for statement in found}
+        kinds = {kind_of(statement) for statement in parsed}
     except Undetermined as error:
         return Execution(False, f"the query has {error}, whose result is random")
     except RecursionError:
         return Execution(False, "the query is nested too deeply")
     except NotExecutable as error:
         return Execution(False if dialect == SQLITE else None, f"the query has {error}")
-    if kinds - set(WRITES) if gold.writes else (kinds != {"select"} or len(found) > 1):
+    if kinds - set(WRITES) if gold.writes else (kinds != {"select"} or len(parsed) > 1):
         wanted = "a statement that writes" if gold.writes else "one query"
         return Execution(False, f"the answer is not {wanted}")
     try:
-        more = list(states_for(gold, found, _CANDIDATE_STATES))
+        more = list(states_for(gold, parsed, _CANDIDATE_STATES))
     except SqlError:
         more = []  # the gold query needs too much there
     try:
         if gold.writes:
-            return _compare_writes(gold, [*gold.states, *more], [render(each) for each in found])
-        return _compare(gold, [*gold.states, *more], found[0], extra_columns)
+            return _compare_writes(gold, [*gold.states, *more], [render(statement) for statement in parsed])
+        return _compare(gold, [*gold.states, *more], parsed[0], extra_columns)
     except SqlError as error:
         return Execution(_judged_error(error, dialect), f"the query failed: {error}")
 
@@ -79,10 +79,10 @@ def _compare(gold: Gold, states: list[State], tokens: list[Token], extra_columns
             pairs.append((expected, result.rows))
             names.append(state.name)
     tolerance = tolerances(gold.statements[0], [expected for expected, _ in pairs])
-    found = difference(pairs, width, tolerance=tolerance, extra_columns=extra_columns)
-    if found is None:
+    differing = difference(pairs, width, tolerance=tolerance, extra_columns=extra_columns)
+    if differing is None:
         return Execution(True, states=len(states))
-    index, how = found
+    index, how = differing
     if how == "the rows have another order" and not pairs[index][0].certain:
         return Execution(None, "the order that the gold query demands could not be read", len(states))
     return Execution(False, f"on {names[index]}: {how}", len(states))

@@ -17,8 +17,8 @@ _FENCE = "```"
 
 def extract_sql(text: str, *, compat: bool = False) -> str | None:
     """The SQL of an answer with one semicolon at its end, None without any. `compat` reads as the reference does."""
-    found = _compat(text) if compat else _in_fence(text) or _in_prose(text)
-    body = (found or "").strip().rstrip(";").rstrip()
+    sql = _compat(text) if compat else _in_fence(text) or _in_prose(text)
+    body = (sql or "").strip().rstrip(";").rstrip()
     return f"{body};" if body else None
 
 

@@ -95,7 +95,7 @@ def formatted(value: Any, pattern: str) -> str | None:
     at = read_time(value)
     if at is None:
         return None
-    return at.strftime(re.sub(r"%.", lambda found: _FORMATS[found[0]], pattern))
+    return at.strftime(re.sub(r"%.", lambda field: _FORMATS[field[0]], pattern))
 
 
 def difference(unit: str, start: Any, end: Any) -> int | None:
@@ -132,11 +132,11 @@ def _concat(*parts: Any) -> str | None:
 
 
 def _concat_known(*parts: Any) -> str:
-    return "".join(_text(each) for each in parts if each is not None)
+    return "".join(_text(part) for part in parts if part is not None)
 
 
 def _concat_ws(separator: Any, *parts: Any) -> str | None:
-    return None if separator is None else _text(separator).join(_text(each) for each in parts if each is not None)
+    return None if separator is None else _text(separator).join(_text(part) for part in parts if part is not None)
 
 
 def _left(text: Any, count: Any) -> str | None:
@@ -201,17 +201,17 @@ def _match(pattern: Any, text: Any) -> bool | None:
         return False
     at, end = len(first), len(text) - len(rest[-1])
     for middle in rest[:-1]:
-        found = text.find(middle, at, end)
-        if found < 0:
+        place = text.find(middle, at, end)
+        if place < 0:
             return False
-        at = found + len(middle)
+        at = place + len(middle)
     return True
 
 
 def _known(choose: Callable[..., Any]) -> Callable[..., Any]:
     def chosen(*values: Any) -> Any:
-        given = [value for value in values if value is not None]
-        return choose(given) if given else None
+        known = [value for value in values if value is not None]
+        return choose(known) if known else None
 
     return chosen
 
@@ -251,7 +251,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "lpad": lambda text, length, fill=" ": _pad(text, length, fill, True),
     "rpad": lambda text, length, fill=" ": _pad(text, length, fill, False),
     "reverse": _strict(lambda text: _text(text)[::-1]),
-    "initcap": _strict(lambda text: re.sub(r"\w+", lambda found: found[0].capitalize(), text)),
+    "initcap": _strict(lambda text: re.sub(r"\w+", lambda match: match[0].capitalize(), text)),
     "truncate": _truncate,
     "greatest": _known(max),
     "least": _known(min),
@@ -275,12 +275,12 @@ def _at_rest(plain: sqlite3.Connection, name: str, at: int, stamp: str) -> Calla
     """SQLite's own function, for which `now` is the given time."""
 
     def called(*values: Any) -> Any:
-        given = list(values)
-        if len(given) == at:
-            given.append(stamp)
-        elif len(given) > at and isinstance(given[at], str) and given[at].strip().lower() in _NOW:
-            given[at] = stamp
-        marks = ", ".join("?" * len(given))
-        return plain.execute(f"SELECT {name}({marks})", given).fetchone()[0]
+        arguments = list(values)
+        if len(arguments) == at:
+            arguments.append(stamp)
+        elif len(arguments) > at and isinstance(arguments[at], str) and arguments[at].strip().lower() in _NOW:
+            arguments[at] = stamp
+        marks = ", ".join("?" * len(arguments))
+        return plain.execute(f"SELECT {name}({marks})", arguments).fetchone()[0]
 
     return called

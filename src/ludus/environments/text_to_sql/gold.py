@@ -78,14 +78,14 @@ def prepared(sql: str, dialect: str, context: str, states: int) -> Gold | str:
         else:
             raise NotExecutable("a statement that is neither a query nor a write")
         own = own_contents(schema, _DEFAULT_NOW)
-        found = list(_states(schema, statements, shape, own, states, []))
+        chosen = list(_states(schema, statements, shape, own, states, []))
     except NotExecutable as error:
         return f"the gold query or its context has {error}"
     except (SqlError, sqlite3.Error, MemoryError, ArithmeticError, ValueError, RecursionError) as error:
         return f"the gold query or its context cannot run on SQLite: {error!s:.200}"
-    if not _tells(found):
+    if not _tells(chosen):
         return "the gold query selects too little on the generated databases"
-    return Gold(schema, statements, shape, own, found)
+    return Gold(schema, statements, shape, own, chosen)
 
 
 def kind_of(tokens: list[Token]) -> str:
@@ -125,17 +125,17 @@ def _states(
     for state in _special(schema, statements, shape, generator, candidate):
         alive = _alike(schema, state, alive)
         yield state
-    found = 0
+    count = 0
     first = 1000 if candidate else 1
     for seed in range(first, first + wanted * _TRIES_PER_STATE):
-        if found >= wanted and not alive:
+        if count >= wanted and not alive:
             return
         drawn = generator.draw(seed)
         for state in _determined(schema, statements, shape, f"generated data {seed}", drawn, generator.now(seed)):
             still_alive = _alike(schema, state, alive)
-            if found < wanted or len(still_alive) < len(alive):
+            if count < wanted or len(still_alive) < len(alive):
                 alive = still_alive
-                found += 1
+                count += 1
                 yield state
 
 
@@ -148,7 +148,7 @@ def _special(
 ) -> Iterator[State]:
     """At most three states of a query: two in which filters select nothing, one with more rows than its LIMIT.
 
-    With a candidate, only those that the gold query alone does not need. A state that needs too much is left out.
+    With a candidate, only states that the gold query alone does not need. A state that needs too much is left out.
     """
     wanted = generator.literals
     known = Literals([token for statement in statements for token in statement], []) if candidate else None
@@ -161,24 +161,24 @@ def _special(
     for seed, (name, how) in enumerate(drawn, start=500):
         contents = generator.draw(seed, **how)
         try:
-            found = list(_determined(schema, statements, shape, name, contents, generator.now(seed)))
+            determined = list(_determined(schema, statements, shape, name, contents, generator.now(seed)))
         except SqlError:
             continue
-        yield from (replace(state, unmatched="unmatched" in how) for state in found)
+        yield from (replace(state, unmatched="unmatched" in how) for state in determined)
 
 
 def _alike(schema: Schema, state: State, queries: list[str]) -> list[str]:
     """The queries that a state does not tell from the gold query. Those that cannot run are left out."""
-    found = []
+    alike = []
     database = Database(schema, state.orders[0], state.now)
     for sql in queries:
         try:
             rows = database.query(sql).rows
-            found += [sql] if agrees(state.expected[0], rows) else []
+            alike += [sql] if agrees(state.expected[0], rows) else []
         except (SqlError, ValueError):
             continue
     database.close()
-    return found
+    return alike
 
 
 def _determined(
@@ -197,9 +197,9 @@ def _determined(
             database.close()
         return
     orders = [contents, {table: rows[::-1] for table, rows in contents.items()}]
-    found = [_expected(Database(schema, each, now), statements[0], shape) for each in orders]
-    if None not in found and _same(*found):  # type: ignore[arg-type]
-        yield State(name, orders, now, expected=[each for each in found if each is not None])
+    results = [_expected(Database(schema, order, now), statements[0], shape) for order in orders]
+    if None not in results and _same(*results):  # type: ignore[arg-type]
+        yield State(name, orders, now, expected=[result for result in results if result is not None])
 
 
 def _expected(database: Database, tokens: list[Token], shape: Shape) -> Expected | None:
@@ -263,7 +263,8 @@ def _same(first: Expected, second: Expected) -> bool:
     if not first.certain:
         return first.groups == second.groups
     return len(first.groups) == len(second.groups) and all(
-        len(one) == len(other) and contains(one, other) for one, other in zip(first.groups, second.groups, strict=True)
+        len(left) == len(right) and contains(left, right)
+        for left, right in zip(first.groups, second.groups, strict=True)
     )
 
 

@@ -83,8 +83,10 @@ class Literals:
 
 def _rows_wanted(tokens: list[Token]) -> int:
     """How many rows a LIMIT and its OFFSET need before they leave one out; 0 if there is none, or if it is large."""
-    found = [then for token, then in pairwise(tokens) if _is_word(token, "limit", "offset")]
-    wanted = sum(int(each.text) for each in found if each.kind == NUMBER and each.text.isdigit() and len(each.text) < 9)
+    bounds = [then for token, then in pairwise(tokens) if _is_word(token, "limit", "offset")]
+    wanted = sum(
+        int(bound.text) for bound in bounds if bound.kind == NUMBER and bound.text.isdigit() and len(bound.text) < 9
+    )
     return wanted + wanted // 4 + 5 if 0 < wanted <= _MOST_ROWS else 0
 
 
@@ -102,4 +104,4 @@ def _value(token: Token) -> Any:
         return token.value()
     if token.text.startswith("0x"):
         return int(token.text, 16)
-    return float(token.text) if any(each in token.text for each in ".eE") else int(token.text)
+    return float(token.text) if any(mark in token.text for mark in ".eE") else int(token.text)

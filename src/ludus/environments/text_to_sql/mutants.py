@@ -1,7 +1,7 @@
 """Queries that differ from the gold query in one place, as a nearly right answer would.
 
-Generated states are kept that tell them from the gold query: without such a state a wrong border, a missing DISTINCT or
-another join would go unnoticed. A mutant that no state tells apart may mean the same as the gold query.
+Generated states that distinguish them from the gold query are used: without such a state a wrong border, a missing
+DISTINCT or another join would go unnoticed. A mutant that no state tells apart may mean the same as the gold query.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OTHERS = {"sum": "max", "avg": "max", "max": "min", "min": "max", "desc": "asc"
 
 def mutants(tokens: list[Token]) -> list[str]:
     """A query with each change of one token that still is a query."""
-    found: list[str] = []
+    queries: list[str] = []
     for index, token in enumerate(tokens):
         before = tokens[index - 1].key if index else ""
         changed: list[list[Token]] = []
@@ -30,8 +30,8 @@ def mutants(tokens: list[Token]) -> list[str]:
             changed.append([word("LEFT"), word("JOIN")])
         elif token.kind == WORD and token.key in _OTHERS and not (token.key == "and" and _is_range(tokens, index)):
             changed.append([word(_OTHERS[token.key])])
-        found += [render([*tokens[:index], *each, *tokens[index + 1 :]]) for each in changed]
-    return [each for each in dict.fromkeys(found) if each != render(tokens)][:_MOST]
+        queries += [render([*tokens[:index], *replacement, *tokens[index + 1 :]]) for replacement in changed]
+    return [query for query in dict.fromkeys(queries) if query != render(tokens)][:_MOST]
 
 
 def _next(tokens: list[Token], index: int) -> str:

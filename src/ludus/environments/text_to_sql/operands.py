@@ -84,33 +84,33 @@ def _type_at(tokens: list[Token], at: int) -> tuple[str, list[Token], int]:
 
 def casts(tokens: list[Token], dialect: str) -> list[Token]:
     """`CAST(x AS type)` and `x::type`."""
-    found: list[Token] = []
+    translated: list[Token] = []
     index = 0
     while index < len(tokens):
         token = tokens[index]
         if is_sign(token, "::"):
             name, arguments, index = _type_at(tokens, index + 1)
-            operand = operand_of(found)
-            found += _cast(operand, name, arguments, dialect)
+            operand = operand_of(translated)
+            translated += _cast(operand, name, arguments, dialect)
         elif token.kind == WORD and token.key == "cast" and is_sign(at_index(tokens, index + 1), "("):
             end = closing(tokens, index + 1)
             inner = tokens[index + 2 : end]
             level, split_at = 0, -1
-            for place, each in enumerate(inner):
-                level += is_sign(each, "(") - is_sign(each, ")")
-                if level == 0 and each.kind == WORD and each.key == "as":
+            for place, part in enumerate(inner):
+                level += is_sign(part, "(") - is_sign(part, ")")
+                if level == 0 and part.kind == WORD and part.key == "as":
                     split_at = place
             if split_at < 0:
                 raise NotExecutable("a cast without a type")
             name, arguments, behind = _type_at(inner, split_at + 1)
             if behind != len(inner):
                 raise NotExecutable(f"a cast to {name}")
-            found += _cast(casts(inner[:split_at], dialect), name, arguments, dialect)
+            translated += _cast(casts(inner[:split_at], dialect), name, arguments, dialect)
             index = end + 1
         else:
-            found.append(token)
+            translated.append(token)
             index += 1
-    return found
+    return translated
 
 
 def _cast(operand: list[Token], name: str, arguments: list[Token], dialect: str) -> list[Token]:
@@ -135,33 +135,33 @@ def _cast(operand: list[Token], name: str, arguments: list[Token], dialect: str)
 
 def intervals(tokens: list[Token]) -> list[Token]:
     """`d - INTERVAL '30 days'` and `DATE_SUB(d, INTERVAL 30 DAY)` as calls with a number and a unit."""
-    found: list[Token] = []
+    translated: list[Token] = []
     index = 0
     while index < len(tokens):
         token = tokens[index]
         if token.kind != WORD or token.key != "interval":
-            found.append(token)
+            translated.append(token)
             index += 1
             continue
         amount, unit, index = _interval(tokens, index + 1)
-        before = found.pop() if found else sign("")
+        before = translated.pop() if translated else sign("")
         if is_sign(before, ","):
-            found += [before, *amount, sign(","), literal(unit)]
+            translated += [before, *amount, sign(","), literal(unit)]
         elif before.kind == SIGN and before.text in "+-" and before.text:
-            operand = operand_of(found)
+            operand = operand_of(translated)
             name = "ludus_date_add" if before.text == "+" else "ludus_date_sub"
-            found += [word(name), sign("("), *operand, sign(","), *amount, sign(","), literal(unit), sign(")")]
+            translated += [word(name), sign("("), *operand, sign(","), *amount, sign(","), literal(unit), sign(")")]
         else:
             raise NotExecutable("an interval that is neither added nor subtracted")
-    return found
+    return translated
 
 
 def _interval(tokens: list[Token], at: int) -> tuple[list[Token], str, int]:
     first = at_index(tokens, at)
     unit = at_index(tokens, at + 1)
-    found = _INTERVAL.fullmatch(first.value()) if first is not None and first.kind == TEXT else None
-    if found is not None and found[2].lower() in _UNITS:
-        return [Token(NUMBER, found[1])], found[2].lower(), at + 1
+    match = _INTERVAL.fullmatch(first.value()) if first is not None and first.kind == TEXT else None
+    if match is not None and match[2].lower() in _UNITS:
+        return [Token(NUMBER, match[1])], match[2].lower(), at + 1
     if first is not None and first.kind in (NUMBER, TEXT, WORD) and unit is not None and unit.key in _UNITS:
         if first.kind != TEXT:
             return [first], unit.key, at + 2

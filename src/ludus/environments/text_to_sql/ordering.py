@@ -1,4 +1,4 @@
-"""What a gold query leaves open: the order of ties, which of them a LIMIT keeps, and which of them is number 1.
+"""The ties of a gold query: their order, which of them a LIMIT keeps, and which of them is number 1.
 
 `Shape.of` reads the outermost SELECT: its sort keys, its LIMIT, and the same query without the LIMIT and with the sort
 keys as further columns, so that ties can be seen. `rivals` are queries that settle ties differently: where one of them
@@ -74,7 +74,7 @@ def _with_keys(shape: Shape, body: list[Token], order: int, outer: list[tuple[in
     end = next((at for at, key in outer if at > select and key == "from"), order)
     compound = any(key in _SET_OPERATORS for _, key in outer)
     distinct = starts_with(body[select + 1 :], "distinct")
-    items = [_item(each) for each in split(body[select + 1 + distinct : end])]
+    items = [_item(item) for item in split(body[select + 1 + distinct : end])]
     stars = any(expression and expression[-1].text == "*" and len(expression) in (1, 3) for expression, _ in items)
     places: list[int] = []
     hidden: list[list[Token]] = []
@@ -125,9 +125,9 @@ def _place(term: list[Token], items: list[tuple[list[Token], str]], stars: bool)
     if stars:
         return None
     if len(term) == 1 and term[0].is_name:
-        found = [index for index, (_, alias) in enumerate(items) if alias == term[0].key]
-        if found:
-            return found[0]
+        places = [index for index, (_, alias) in enumerate(items) if alias == term[0].key]
+        if places:
+            return places[0]
     texts = [_comparable(expression) for expression, _ in items]
     return texts.index(_comparable(term)) if _comparable(term) in texts else None
 
@@ -139,36 +139,36 @@ def _comparable(tokens: list[Token]) -> list[str]:
 def _without_aliases(term: list[Token], items: list[tuple[list[Token], str]]) -> list[Token]:
     """A sort term in which each alias is replaced by its expression, since a SELECT cannot read its own aliases."""
     aliases = {alias: expression for expression, alias in items if len(expression) > 1 or expression[0].key != alias}
-    found: list[Token] = []
+    replaced: list[Token] = []
     for index, token in enumerate(term):
         beside = [term[at].text for at in (index - 1, index + 1) if 0 <= at < len(term)]
         if token.is_name and token.key in aliases and "." not in beside and beside[-1:] != ["("]:
-            found += [sign("("), *aliases[token.key], sign(")")]
+            replaced += [sign("("), *aliases[token.key], sign(")")]
         else:
-            found.append(token)
-    return found
+            replaced.append(token)
+    return replaced
 
 
 def rivals(tokens: list[Token]) -> list[str]:
     """The query with its inner ties settled in other ways."""
-    found = []
+    queries = []
     ranked = [word("RANK") if token.kind == WORD and token.key == "row_number" else token for token in tokens]
     if ranked != tokens:
-        found.append(render(ranked))
+        queries.append(render(ranked))
     if (turned := _turned(tokens)) != tokens:
-        found.append(render(turned))
-    return found
+        queries.append(render(turned))
+    return queries
 
 
 def _turned(tokens: list[Token]) -> list[Token]:
     """Every inner `GROUP BY g ... ORDER BY x LIMIT n` with `g DESC` as its last sort term."""
     levels = depths(tokens)
-    found: list[Token] = []
+    turned: list[Token] = []
     for index, token in enumerate(tokens):
         if token.kind == WORD and token.key == "limit" and levels[index] > 0:
-            found += _tie_break(tokens, levels, index)
-        found.append(token)
-    return found
+            turned += _tie_break(tokens, levels, index)
+        turned.append(token)
+    return turned
 
 
 def _tie_break(tokens: list[Token], levels: list[int], limit: int) -> list[Token]:
@@ -185,4 +185,4 @@ def _tie_break(tokens: list[Token], levels: list[int], limit: int) -> list[Token
         return []
     end = next((at for at in range(group, order) if levels[at] == levels[limit] and tokens[at].key == "having"), order)
     terms = split(tokens[group + 2 : end])
-    return [each for term in terms for each in (sign(","), *term, word("DESC"))]
+    return [token for term in terms for token in (sign(","), *term, word("DESC"))]

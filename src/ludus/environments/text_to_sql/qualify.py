@@ -22,7 +22,7 @@ _CHANGES = {
     "no_case": (r"\bNOT IN\b", "IN"),
 }
 
-#: What a query can try against its grader. No program of the model runs here, so these take the place of programs.
+#: Attacks of a query on its grader. No program of the model runs here, so these take the place of programs.
 _CHEATS = {
     "prints_success": "SELECT 'PASSED', 1.0",
     "answers_nan": "SELECT 9e999 - 9e999, 'NaN'",

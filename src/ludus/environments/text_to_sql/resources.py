@@ -1,7 +1,7 @@
 """A question about a database, which the model answers with one SQL statement.
 
-The statement runs beside the gold one: on the row's own data and on generated states of its tables, so that a query
-that is right by luck is caught. What cannot run on SQLite with the same meaning is decided by a judge, if one is set.
+The statement runs beside the gold one: on the row's own data and on generated states of its tables, to catch queries
+that are right by luck. A judge, if one is set, decides about queries that cannot run on SQLite with the same meaning.
 """
 
 from __future__ import annotations

@@ -18,19 +18,19 @@ def tolerances(gold: list[Token], results: Sequence[Expected]) -> list[float]:
     SELECT rounds, a subquery may, and the numbers alone tell.
     """
     width = results[0].width if results else 0
-    digits = [each for each in _rounded_to(gold) if _FEWEST <= each <= _MOST]
+    digits = [count for count in _rounded_to(gold) if _FEWEST <= count <= _MOST]
     if not digits:
         return [0.0] * width
     items = _items(gold)
     own = [_rounded_to(item) for item in items]
     named = len(items) == width and any(own)
-    found = []
+    allowed = []
     for column in range(width):
-        fitting = [each for each in (own[column] if named else digits) if _FEWEST <= each <= _MOST]
+        fitting = [count for count in (own[column] if named else digits) if _FEWEST <= count <= _MOST]
         cells = [row[column] for expected in results for row in expected.rows if isinstance(row[column], float)]
-        fitting = [each for each in fitting if cells and all(round(cell, each) == cell for cell in cells)]
-        found.append(0.5000001 * 10.0 ** -min(fitting) if fitting else 0.0)
-    return found
+        fitting = [count for count in fitting if cells and all(round(cell, count) == cell for cell in cells)]
+        allowed.append(0.5000001 * 10.0 ** -min(fitting) if fitting else 0.0)
+    return allowed
 
 
 def _rounded_to(tokens: list[Token]) -> list[int]:

@@ -1,7 +1,7 @@
 """The tables of a row's context: read from its CREATE TABLE statements, and written again for SQLite.
 
-`Schema.of` reads the whole context. What it cannot read raises `NotExecutable`. Indexes, comments and settings do not
-change what a query returns, so they are skipped.
+`Schema.of` reads the whole context. Anything else raises `NotExecutable`. Indexes, comments and settings do not change
+what a query returns, so they are skipped.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Schema:
 
     def query(self, sql: str) -> list[list[Token]]:
         """The statements of a text, for SQLite. Raises `NotExecutable`."""
-        return [self._translated(each) for each in statements(tokenize(sql, self.dialect))]
+        return [self._translated(statement) for statement in statements(tokenize(sql, self.dialect))]
 
     def _translated(self, statement: list[Token]) -> list[Token]:
         prefixes = frozenset(self.prefixes - self.tables.keys())
@@ -228,12 +228,12 @@ def _opens(part: list[Token]) -> bool:
 def _bracket(part: list[Token]) -> list[Token]:
     """The names in the first brackets, without the lengths and orders that MySQL allows there."""
     names = [quoted(name) for name in _names(part)]
-    return [sign("("), *[each for name in names for each in (name, sign(","))][:-1], sign(")")]
+    return [sign("("), *[token for name in names for token in (name, sign(","))][:-1], sign(")")]
 
 
 def _names(part: list[Token]) -> list[str]:
     opening = part.index(sign("("))
-    return [_plain(each[0]) for each in split(part[opening + 1 : closing(part, opening)]) if each]
+    return [_plain(item[0]) for item in split(part[opening + 1 : closing(part, opening)]) if item]
 
 
 def _foreign(table: Table, part: list[Token], schema: Schema) -> None:
@@ -288,7 +288,7 @@ def _typed(name: str, declared: list[Token], schema: Schema) -> Column:
 
 
 def _constrain(column: Column, tokens: list[Token], schema: Schema) -> None:
-    """Read the constraints of a column, and keep those that SQLite knows."""
+    """Read the constraints of a column that SQLite knows."""
     at = 0
     while at < len(tokens):
         key, behind = tokens[at].key, tokens[at + 1] if at + 1 < len(tokens) else sign("")
@@ -316,8 +316,8 @@ def _constrain(column: Column, tokens: list[Token], schema: Schema) -> None:
             end = closing(tokens, at + 1) + 1
             column.rules += [word("CHECK"), *schema._translated(tokens[at + 1 : end])]
             at = end
-        elif key in ("generated", "as") and behind != sign("(") and "identity" in [each.key for each in tokens]:
-            at = next(place for place, each in enumerate(tokens) if each.key == "identity") + 1
+        elif key in ("generated", "as") and behind != sign("(") and "identity" in [token.key for token in tokens]:
+            at = next(place for place, token in enumerate(tokens) if token.key == "identity") + 1
         elif key in ("generated", "as"):
             raise NotExecutable(f"a computed column {column.name}")
         elif key == "on":

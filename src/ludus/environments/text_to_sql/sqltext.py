@@ -73,9 +73,9 @@ def tokenize(sql: str, dialect: str = SQLITE) -> list[Token]:
     tokens: list[Token] = []
     at = 0
     while at < len(sql):
-        if dialect == MYSQL and (found := _MYSQL_TEXT.match(sql, at)):
-            tokens.append(literal(_unescaped(found)))
-            at = found.end()
+        if dialect == MYSQL and (quoted := _MYSQL_TEXT.match(sql, at)):
+            tokens.append(literal(_unescaped(quoted)))
+            at = quoted.end()
             continue
         if dialect == MYSQL and sql[at] == "#":
             end = sql.find("\n", at)
@@ -107,9 +107,9 @@ def _token(match: re.Match[str], dialect: str) -> Token | None:
     return Token(kind, text)
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    quote = found[0][0]
-    body = found[0][1:-1].replace(quote * 2, quote)
+def _unescaped(match: re.Match[str]) -> str:
+    quote = match[0][0]
+    body = match[0][1:-1].replace(quote * 2, quote)
     return re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), body, flags=re.DOTALL)
 
 
@@ -120,24 +120,24 @@ def render(tokens: list[Token]) -> str:
 
 def statements(tokens: list[Token]) -> list[list[Token]]:
     """The statements between semicolons, without empty ones."""
-    found: list[list[Token]] = [[]]
+    parts: list[list[Token]] = [[]]
     for token in tokens:
         if token == sign(";"):
-            found.append([])
+            parts.append([])
         else:
-            found[-1].append(token)
-    return [each for each in found if each]
+            parts[-1].append(token)
+    return [part for part in parts if part]
 
 
 def depths(tokens: list[Token]) -> list[int]:
     """How many brackets are open at each token. An opening bracket and its closing one have the depth outside."""
-    depth, found = 0, []
+    depth, levels = 0, []
     for token in tokens:
         closes = token.kind == SIGN and token.text == ")"
         depth -= closes
-        found.append(depth)
+        levels.append(depth)
         depth += token.kind == SIGN and token.text == "("
-    return found
+    return levels
 
 
 def closing(tokens: list[Token], opening: int) -> int:
@@ -172,5 +172,5 @@ def numbers(tokens: list[Token]) -> Iterator[float]:
 def starts_with(tokens: list[Token], *words: str) -> bool:
     """Whether tokens begin with these words."""
     return len(tokens) >= len(words) and all(
-        token.kind == WORD and token.key == each for token, each in zip(tokens, words, strict=False)
+        token.kind == WORD and token.key == key for token, key in zip(tokens, words, strict=False)
     )

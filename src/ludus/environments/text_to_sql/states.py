@@ -169,11 +169,11 @@ class Generator:
         parent = self.schema.tables.get(name.lower())
         if parent is None:
             return []
-        given = rows if parent is table else contents.get(name.lower(), [])
-        names = [each.name.lower() for each in parent.columns]
-        keys = [each.name.lower() for each in parent.columns if each.key]
+        parent_rows = rows if parent is table else contents.get(name.lower(), [])
+        names = [other.name.lower() for other in parent.columns]
+        keys = [other.name.lower() for other in parent.columns if other.key]
         at = names.index(theirs.lower()) if theirs and theirs.lower() in names else names.index((keys or names)[0])
-        return [row[at] for row in given if row[at] is not None]
+        return [row[at] for row in parent_rows if row[at] is not None]
 
     def _pools(self, rng: random.Random, seed: int, table: Table, column: Column) -> tuple[list[Any], list[Any]]:
         """The values of a column in a state, few so that they repeat; and those that the query names, if it does.
@@ -183,12 +183,12 @@ class Generator:
         pool = self._pool(rng, seed, table, column)
         named = self.literals.of(column.name)
         if self._unmatched and named:
-            found = absent(rng, column, named, pool, seed % 2 == 0)
-            return found, found
+            rejected = absent(rng, column, named, pool, seed % 2 == 0)
+            return rejected, rejected
         if column.kind in (INTEGER, REAL, STRING) and not column.choices and not is_date(column, pool):
             pool = pool + seen_by(self.literals.calls, column, self.literals.numbers, pool)
             pool = pool + self._different(column, pool)
-        return pool, [value for value in pool if any(near(value, each) for each in named)] or pool
+        return pool, [value for value in pool if any(near(value, literal) for literal in named)] or pool
 
     def _different(self, column: Column, pool: list[Any]) -> list[Any]:
         """More values for a state of many rows, so that there are many groups too."""
@@ -200,13 +200,13 @@ class Generator:
     def _pool(self, rng: random.Random, seed: int, table: Table, column: Column) -> list[Any]:
         group = self.literals.group(column.name)
         alike = [
-            (name, index, each.name)
+            (name, index, other_column.name)
             for name, other in self.schema.tables.items()
-            for index, each in enumerate(other.columns)
-            if (other is table and each is column) or self.literals.group(each.name) == group
+            for index, other_column in enumerate(other.columns)
+            if (other is table and other_column is column) or self.literals.group(other_column.name) == group
         ]
         own = [row[index] for name, index, _ in alike for row in self.own.get(name, []) if row[index] is not None]
-        given = [value for name in dict.fromkeys(name for *_, name in alike) for value in self.literals.of(name)]
+        named = [value for name in dict.fromkeys(name for *_, name in alike) for value in self.literals.of(name)]
         if column.choices:
             return column.choices
         if column.kind == BOOLEAN:
@@ -214,14 +214,14 @@ class Generator:
         if column.kind == BYTES:
             return own or [b"a", b"b"]
         loose = self.literals.loose
-        if is_date(column, own + given):
-            found = dates(rng, column, own + given + [each for each in loose if isinstance(each, str)])
+        if is_date(column, own + named):
+            days = dates(rng, column, own + named + [value for value in loose if isinstance(value, str)])
             clock = self.literals.uses_clock
-            return found + (near_now(rng, column, self.now(seed), self.literals.numbers) if clock else [])
+            return days + (near_now(rng, column, self.now(seed), self.literals.numbers) if clock else [])
         if column.kind in (INTEGER, REAL):
-            return border(rng, seed, column, loose) or numbers(rng, column, own, given, loose)
+            return border(rng, seed, column, loose) or numbers(rng, column, own, named, loose)
         ids = [str(number) for number in range(1, 7)] if column.name.lower().endswith("id") and not own else []
-        return ids + texts(rng, seed, own, given)
+        return ids + texts(rng, seed, own, named)
 
 
 def _inserted(connection: sqlite3.Connection, table: Table, row: Sequence[Any]) -> bool:
@@ -234,7 +234,7 @@ def _inserted(connection: sqlite3.Connection, table: Table, row: Sequence[Any]) 
 
 
 def _parents_first(schema: Schema) -> list[str]:
-    """The tables, each behind those that it references, as far as that is possible."""
+    """The tables in an order in which each follows the tables that it references, as far as possible."""
     order: list[str] = []
 
     def visit(name: str, path: tuple[str, ...]) -> None:

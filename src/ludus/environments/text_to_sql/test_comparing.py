@@ -190,8 +190,8 @@ def test_any_text_is_tokenized_or_refused(text: str, dialect: str) -> None:
 @given(st.text(max_size=300))
 def test_any_answer_is_read(text: str) -> None:
     for compat in (False, True):
-        found = extract_sql(text, compat=compat)
-        assert found is None or (found.endswith(";") and len(found) > 1)
+        sql = extract_sql(text, compat=compat)
+        assert sql is None or (sql.endswith(";") and len(sql) > 1)
 
 
 @settings(max_examples=200, deadline=None)

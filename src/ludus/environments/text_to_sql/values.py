@@ -19,7 +19,7 @@ _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
 def near(value: Any, literal: Any) -> bool:
-    """Whether a value was made of a literal."""
+    """Whether a value is derived from a literal."""
     if isinstance(value, (int, float)) and isinstance(literal, (int, float)):
         return abs(value - literal) <= 1
     return str(literal).replace("%", "").replace("_", "x")[:10] in str(value)
@@ -38,12 +38,12 @@ def is_date(column: Column, values: list[Any]) -> bool:
 
 def dates(rng: random.Random, column: Column, values: list[Any]) -> list[Any]:
     """Days at, before and after the given ones, and some months around. Times of day are never midnight."""
-    given = [time for value in values if (time := read_time(value)) is not None and 1900 < time.year < 2100]
+    times = [time for value in values if (time := read_time(value)) is not None and 1900 < time.year < 2100]
     years = [int(value) for value in values if isinstance(value, int) and 1900 < value < 2100]
-    given += [datetime(year, month, 1) for year in years for month in (1, 12)]
-    given += [datetime(int(value), 6, 1) for value in values if isinstance(value, str) and _YEAR.fullmatch(value)]
-    given = rng.sample(given, min(len(given), 12)) or [BASE]
-    days = [time + timedelta(days=days) for time in given for days in (0, rng.choice((-1, 1)), rng.randint(-400, 400))]
+    times += [datetime(year, month, 1) for year in years for month in (1, 12)]
+    times += [datetime(int(value), 6, 1) for value in values if isinstance(value, str) and _YEAR.fullmatch(value)]
+    times = rng.sample(times, min(len(times), 12)) or [BASE]
+    days = [time + timedelta(days=days) for time in times for days in (0, rng.choice((-1, 1)), rng.randint(-400, 400))]
     if column.kind == TIME:
         return [f"{rng.randint(0, 23):02}:{rng.choice((0, 15, 30)):02}:00" for _ in range(6)]
     with_time = column.kind == DATETIME or (column.kind == STRING and any(len(str(value)) > 10 for value in values))
@@ -56,7 +56,7 @@ def dates(rng: random.Random, column: Column, values: list[Any]) -> list[Any]:
 
 
 def border(rng: random.Random, seed: int, column: Column, loose: list[Any]) -> list[Any]:
-    """In every other state some columns hold one value, of which a few add up to a literal: `HAVING SUM(x) > 500`."""
+    """In every other state some columns hold one value, so that a few rows add up to a literal: `SUM(x) > 500`."""
     literals = [value for value in loose if isinstance(value, (int, float)) and value > 4]
     if seed % 2 or not literals or column.key or column.name.lower().endswith("id") or rng.random() < 0.3:
         return []
@@ -67,8 +67,8 @@ def border(rng: random.Random, seed: int, column: Column, loose: list[Any]) -> l
     return [value if column.kind == REAL else int(value)]
 
 
-def numbers(rng: random.Random, column: Column, own: list[Any], given: list[Any], loose: list[Any]) -> list[Any]:
-    numeric = [value for value in given if isinstance(value, (int, float))]
+def numbers(rng: random.Random, column: Column, own: list[Any], named: list[Any], loose: list[Any]) -> list[Any]:
+    numeric = [value for value in named if isinstance(value, (int, float))]
     name = column.name.lower()
     if name.endswith("id") or column.key:
         return [value for value in numeric if isinstance(value, int)] + list(range(1, 8))
@@ -87,36 +87,36 @@ def numbers(rng: random.Random, column: Column, own: list[Any], given: list[Any]
     return [int(value) for value in values]
 
 
-def texts(rng: random.Random, seed: int, own: list[Any], given: list[Any]) -> list[Any]:
-    texts = [str(value) for value in given]
-    found: list[Any] = []
+def texts(rng: random.Random, seed: int, own: list[Any], named: list[Any]) -> list[Any]:
+    texts = [str(value) for value in named]
+    pool: list[Any] = []
     for text in texts:
         plain = text.replace("%", "").replace("_", "x")
-        found.append(plain)
+        pool.append(plain)
         if "%" in text or "_" in text:
-            found.append(text.replace("%", "zz").replace("_", "x"))
-            found.append(f"q{plain}q")
+            pool.append(text.replace("%", "zz").replace("_", "x"))
+            pool.append(f"q{plain}q")
         if seed % 3 == 2 and plain.swapcase() != plain:
-            found.append(plain.swapcase())
-    found += rng.sample(own, min(4, len(own)))
-    found += rng.sample(_WORDS, 2 if found else 4)
+            pool.append(plain.swapcase())
+    pool += rng.sample(own, min(4, len(own)))
+    pool += rng.sample(_WORDS, 2 if pool else 4)
     if seed % 3 == 1:
-        found.append("")
-    return found
+        pool.append("")
+    return pool
 
 
 def seen_by(calls: set[str], column: Column, numbers: list[int], values: list[Any]) -> list[Any]:
-    """Values at which functions of the query show that they are called: `ABS` needs a negative number."""
+    """Values that reveal whether the query calls a function: `ABS` needs a negative number."""
     if column.kind in (INTEGER, REAL):
-        found: list[Any] = [-1, -3, -7] if calls & _SIGNS else []
-        found += [number * 2 + more for number in numbers[:4] if "mod" in calls for more in (0, 1, number)]
-        return [float(value) for value in found] if column.kind == REAL else found
+        telling: list[Any] = [-1, -3, -7] if calls & _SIGNS else []
+        telling += [number * 2 + more for number in numbers[:4] if "mod" in calls for more in (0, 1, number)]
+        return [float(value) for value in telling] if column.kind == REAL else telling
     texts = [value for value in values if isinstance(value, str)][:3]
-    found = [f" {text}" for text in texts] + [f"{text}  " for text in texts] if calls & _TRIMS else []
+    telling = [f" {text}" for text in texts] + [f"{text}  " for text in texts] if calls & _TRIMS else []
     if calls & _LENGTHS:
         lengths = [length for length in numbers if 0 < length <= 120][:4]
-        found += [_long(length + more) for length in lengths for more in (0, 1, 9)]
-    return found
+        telling += [_long(length + more) for length in lengths for more in (0, 1, 9)]
+    return telling
 
 
 def _long(length: int) -> str:
@@ -135,7 +135,7 @@ def absent(rng: random.Random, column: Column, named: list[Any], pool: list[Any]
         return dates(rng, column, [write_time(time)[: 19 if column.kind == DATETIME else 10] for time in moved])
     if column.kind == STRING and not column.choices:
         pool = [*pool, *_WORDS]
-        return [value for value in pool if not any(near(value, each) for each in named)] or pool
+        return [value for value in pool if not any(near(value, literal) for literal in named)] or pool
     return [value for value in pool if value not in named] or pool
 
 

@@ -31,7 +31,7 @@ class Refused(Exception):
 
 
 class Desk(Resources):
-    """Base of the desks. `belongings` is what the user's tools find."""
+    """Base of the desks. `belongings` are the things that the user's tools find."""
 
     schema: ClassVar[str] = ""
     policy: ClassVar[str] = ""
@@ -82,12 +82,12 @@ class Desk(Resources):
         """Every record that a query finds."""
         return [dict(row) for row in self.db.execute(query, values)]
 
-    def one(self, name: str, query: str, *values: Any) -> Record:
+    def record(self, name: str, query: str, *values: Any) -> Record:
         """The record that a query finds. Raises `Refused` with the name if there is none."""
-        found = self.db.execute(query, values).fetchone()
-        if found is None:
+        record = self.db.execute(query, values).fetchone()
+        if record is None:
             raise Refused(f"there is no {name}")
-        return dict(found)
+        return dict(record)
 
     def do(self, statement: str, *values: Any) -> None:
         """Run a statement that changes the database."""

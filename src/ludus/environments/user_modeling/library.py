@@ -77,9 +77,9 @@ class Library(Desk):
     async def find_member(self, card_number: str, birth_year: int) -> Record:
         """Establish who the member is."""
         query = "SELECT name, category FROM members WHERE card = ? AND birth_year = ?"
-        found = self.one("member with this card number and year of birth", query, card_number.strip(), birth_year)
+        member = self.record("member with this card number and year of birth", query, card_number.strip(), birth_year)
         self.known = card_number.strip()
-        return found
+        return member
 
     @tool
     async def list_loans(self) -> list[Record]:
@@ -94,21 +94,21 @@ class Library(Desk):
         """List the member's fines, and whether the books they are for are back."""
         query = """SELECT fine_id, barcode, amount, status, barcode IN (SELECT barcode FROM returned) AS book_is_back
             FROM fines WHERE card = ?"""
-        found = self.all(query, self.identified())
-        return [{**f, "amount": money(f["amount"]), "book_is_back": bool(f["book_is_back"])} for f in found]
+        fines = self.all(query, self.identified())
+        return [{**f, "amount": money(f["amount"]), "book_is_back": bool(f["book_is_back"])} for f in fines]
 
     @tool
     async def find_title(self, title: str) -> Record:
         """Look up a title: who may read it, and how many members have reserved it."""
         query = """SELECT title_id, title, readers, (SELECT count(*) FROM reservations
             WHERE reservations.title_id = titles.title_id) AS reservations FROM titles WHERE lower(title) = lower(?)"""
-        return self.one("such title", query, title.strip())
+        return self.record("such title", query, title.strip())
 
     @tool
     async def renew_loan(self, barcode: str) -> Record:
         """Renew a loan for 21 days from the day it is due."""
         query = "SELECT due_on FROM loans WHERE barcode = ? AND card = ?"
-        loan = self.one(f"loan {barcode} of this member", query, barcode, self.identified())
+        loan = self.record(f"loan {barcode} of this member", query, barcode, self.identified())
         due = renewed(loan["due_on"])
         self.do("UPDATE loans SET due_on = ?, renewals = renewals + 1 WHERE barcode = ?", due, barcode)
         return {"due_on": due}
@@ -117,7 +117,7 @@ class Library(Desk):
     async def reserve_title(self, title_id: str, branch: Branch) -> Record:
         """Reserve a title for the member, to be collected at a branch."""
         card = self.identified()
-        self.one(f"title {title_id}", "SELECT * FROM titles WHERE title_id = ?", title_id)
+        self.record(f"title {title_id}", "SELECT * FROM titles WHERE title_id = ?", title_id)
         self.do("INSERT INTO reservations VALUES (?, ?, ?)", title_id, card, branch)
         return {"reserved": True}
 
@@ -125,7 +125,7 @@ class Library(Desk):
     async def waive_fine(self, fine_id: str) -> Record:
         """Waive a fine."""
         query = "SELECT * FROM fines WHERE fine_id = ? AND card = ? AND status = 'open'"
-        fine = self.one(f"open fine {fine_id} of this member", query, fine_id, self.identified())
+        fine = self.record(f"open fine {fine_id} of this member", query, fine_id, self.identified())
         self.do("UPDATE fines SET status = 'waived' WHERE fine_id = ?", fine_id)
         return {"waived": money(fine["amount"])}
 

@@ -65,7 +65,11 @@ def _actions(actions: list[Any]) -> list[Any]:
 
 
 def _message(task: Any, spelling: int = 0, *, said: bool = True) -> str:
-    end = "You are being transferred." if any(each.name == "transfer_to_human" for each in task.actions) else "Goodbye."
+    end = (
+        "You are being transferred."
+        if any(action.name == "transfer_to_human" for action in task.actions)
+        else "Goodbye."
+    )
     return f"That is settled: {_values(task, spelling)}. {end}" if said and task.communicate else f"Settled. {end}"
 
 

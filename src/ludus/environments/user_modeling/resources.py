@@ -38,7 +38,7 @@ _AMOUNT = re.compile(r"\d{1,9}\.\d{1,2}")
 
 
 class Person(BaseModel):
-    """The user of a row. `belongings` is what the user's tools find."""
+    """The user of a row. `belongings` are the things that the user's tools find."""
 
     persona: str = ""
     goal: str
@@ -123,8 +123,8 @@ class ServiceDesk(Resources):
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         assert self.desk is not None
-        expected, found = await self._expected(task), self.desk.state()
-        differing = [table for table in expected if expected[table] != found.get(table)]
+        expected, state = await self._expected(task), self.desk.state()
+        differing = [table for table in expected if expected[table] != state.get(table)]
         said = [texts_of(item).replace(",", "").lower() for item in response.output if is_message(item)]
         missing = [spellings[0] for spellings in task.communicate if not _was_said(spellings, "\n".join(said))]
         ending = Ending.of(response)
@@ -167,5 +167,5 @@ def _was_said(spellings: list[str], said: str) -> bool:
     kind, most = (_DATE, MOST_DATES) if _DATE.fullmatch(spellings[0]) else (_AMOUNT, MOST_AMOUNTS)
     if len(set(kind.findall(said))) > most:
         return False
-    written = "|".join(re.escape(each.replace(",", "").lower()) for each in spellings)
+    written = "|".join(re.escape(spelling.replace(",", "").lower()) for spelling in spellings)
     return re.search(rf"(?<![\d.])(?:{written})(?!\d|\.\d)", said) is not None

@@ -70,9 +70,9 @@ class Retail(Desk):
     async def find_customer(self, email: str, postcode: str) -> Record:
         """Establish who the customer is."""
         query = "SELECT customer_id, name, membership FROM customers WHERE lower(email) = lower(?) AND postcode = ?"
-        found = self.one("customer with this email address and postcode", query, email.strip(), postcode.strip())
-        self.known = found["customer_id"]
-        return found
+        customer = self.record("customer with this email address and postcode", query, email.strip(), postcode.strip())
+        self.known = customer["customer_id"]
+        return customer
 
     @tool
     async def list_orders(self) -> list[Record]:
@@ -90,7 +90,7 @@ class Retail(Desk):
     async def find_colours(self, product_name: str) -> list[Record]:
         """List the colours that a product comes in, with price and stock."""
         query = "SELECT product_id, colour, price, stock FROM products WHERE name = lower(?)"
-        return [{**each, "price": money(each["price"])} for each in self.all(query, product_name.strip())]
+        return [{**product, "price": money(product["price"])} for product in self.all(query, product_name.strip())]
 
     @tool
     async def cancel_order(self, order_id: str) -> Record:
@@ -118,7 +118,7 @@ class Retail(Desk):
     async def exchange_item(self, order_id: str, product_id: str, new_product_id: str) -> Record:
         """Exchange an item of an order for another colour. A difference below zero is refunded."""
         old = self._item(order_id, product_id)
-        new = self.one("such product", "SELECT * FROM products WHERE product_id = ?", new_product_id)
+        new = self.record("such product", "SELECT * FROM products WHERE product_id = ?", new_product_id)
         if new["stock"] < 1:
             raise Refused(f"{new_product_id} is out of stock")
         self._set_item(order_id, product_id, "exchanged")
@@ -141,7 +141,7 @@ class Retail(Desk):
 
     def _order(self, order_id: str) -> Record:
         query = "SELECT order_id, status, delivered_on, address FROM orders WHERE order_id = ? AND customer_id = ?"
-        return self.one(f"order {order_id} of this customer", query, order_id, self.identified())
+        return self.record(f"order {order_id} of this customer", query, order_id, self.identified())
 
     def _items(self, order_id: str) -> list[Record]:
         query = """SELECT product_id, name, colour, order_items.price, status FROM order_items JOIN products

@@ -1,4 +1,4 @@
-"""A scenario: the user's role, the actions that the policy requires, and what the model has to say."""
+"""A scenario: the user's role, the required actions, and the facts that the model has to state."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def day(written: str) -> list[str]:
 
 def pick(rng: random.Random, desk: Desk, query: str, *values: Any) -> dict[str, Any] | None:
     """One of the records that a query finds; None if there is none."""
-    found = desk.all(query, *values)
-    return rng.choice(found) if found else None
+    records = desk.all(query, *values)
+    return rng.choice(records) if records else None

@@ -37,10 +37,10 @@ BY_KIND = {row["id"].split("-")[1]: row for row in ROWS}
 def play(row: dict[str, Any], script: Any, **options: Any) -> Rollout:
     if options.get("output"):
         return next(iter(ludus.collect(NAME, model=ScriptedModel(script), input=[row], **options)))
-    return asyncio.run(one(row, ScriptedModel(script), **options))
+    return asyncio.run(collected(row, ScriptedModel(script), **options))
 
 
-async def one(row: dict[str, Any], model: ScriptedModel, settings: dict[str, Any] | None = None) -> Rollout:
+async def collected(row: dict[str, Any], model: ScriptedModel, settings: dict[str, Any] | None = None) -> Rollout:
     """One rollout without a collection."""
     environment = Environment.load(NAME)
     environment.configure(settings or {})
@@ -70,9 +70,9 @@ def desk() -> Any:
         worlds = opened.enter_context(closing(Worlds()))
 
         def open_desk(row: dict[str, Any]) -> Desk:
-            made = worlds.desk(row["domain"], row["world"], row["user"]["belongings"])
-            opened.callback(made.db.close)
-            return made
+            new_desk = worlds.desk(row["domain"], row["world"], row["user"]["belongings"])
+            opened.callback(new_desk.db.close)
+            return new_desk
 
         yield open_desk
 
@@ -109,7 +109,7 @@ def test_the_example_rows_are_the_beginning_of_the_stream() -> None:
 def test_the_same_seed_gives_the_same_rows() -> None:
     first, again, other = (list(itertools.islice(stream(seed), 6)) for seed in (3, 3, 4))
     assert first == again
-    assert all(one != two for one, two in zip(first, other, strict=True))
+    assert all(row != other_row for row, other_row in zip(first, other, strict=True))
     assert {row["domain"] for row in itertools.islice(stream(3, ["library"]), 9)} == {"library"}
     with pytest.raises(UserError, match="there is no domain bakery. Known: retail, travel, library"):
         next(stream(3, ["bakery"]))
@@ -224,15 +224,15 @@ def test_text_in_reasoning_or_in_a_call_does_not_count_as_said() -> None:
 
 async def test_a_row_whose_right_actions_cannot_be_taken_is_a_bad_row() -> None:
     for actions in ([{"name": "no_such_tool"}], [{"name": "cancel_order", "arguments": {"order_id": "H1"}}]):
-        found = await judge(NAME, {**ROWS[0], "actions": actions}, "Goodbye.")
-        assert isinstance(found, Failure)
-        assert found.kind == "bad_row"
+        failure = await judge(NAME, {**ROWS[0], "actions": actions}, "Goodbye.")
+        assert isinstance(failure, Failure)
+        assert failure.kind == "bad_row"
 
 
 def test_sessions_of_one_world_have_separate_databases(desk: Any) -> None:
-    one, other = desk(ROWS[0]), desk(ROWS[0])
-    one.do("DELETE FROM orders")
-    assert not one.state()["orders"]
+    changed, other = desk(ROWS[0]), desk(ROWS[0])
+    changed.do("DELETE FROM orders")
+    assert not changed.state()["orders"]
     assert other.state()["orders"]
     assert desk(ROWS[0]).state() == other.state()
 
@@ -307,6 +307,6 @@ async def test_the_calls_of_a_stored_response_are_run_before_it_is_verified() ->
     for number, action in enumerate(row["actions"]):
         items.append(function_call(action["name"], action["arguments"], call_id=str(number)))
         items.append(function_call_output(str(number), "{}"))
-    found = await judge(NAME, row, ludus.Response.of(*items))
-    assert isinstance(found, Verdict)
-    assert (found.components["state"], found.components["ended_by_user"]) == (1.0, 0.0)
+    verdict = await judge(NAME, row, ludus.Response.of(*items))
+    assert isinstance(verdict, Verdict)
+    assert (verdict.components["state"], verdict.components["ended_by_user"]) == (1.0, 0.0)

@@ -66,7 +66,7 @@ class Travel(Desk):
     async def find_booking(self, booking_id: str, surname: str) -> Record:
         """Establish who the customer is, and look up the booking with its sailing."""
         query = "SELECT * FROM bookings WHERE booking_id = ? AND lower(surname) = lower(?)"
-        booking = self.one("booking with this reference and surname", query, booking_id.strip(), surname.strip())
+        booking = self.record("booking with this reference and surname", query, booking_id.strip(), surname.strip())
         self.known = booking["surname"]
         sailing = self._sailing(booking["sailing_id"])
         return {**booking, "sailing": sailing, "paid": money(cents(float(sailing["price"])) * booking["passengers"])}
@@ -75,8 +75,8 @@ class Travel(Desk):
     async def find_sailings(self, origin: str, destination: str) -> list[Record]:
         """List the sailings of a route with the price for one passenger."""
         query = "SELECT * FROM sailings WHERE lower(origin) = lower(?) AND lower(destination) = lower(?) ORDER BY day"
-        found = self.all(query, origin.strip(), destination.strip())
-        return [{**sailing, "price": money(sailing["price"])} for sailing in found]
+        sailings = self.all(query, origin.strip(), destination.strip())
+        return [{**sailing, "price": money(sailing["price"])} for sailing in sailings]
 
     @tool
     async def request_payment(self, booking_id: str, amount: float) -> Record:
@@ -130,11 +130,11 @@ class Travel(Desk):
 
     def _booking(self, booking_id: str) -> Record:
         query = "SELECT * FROM bookings WHERE booking_id = ? AND surname = ? AND status = 'booked'"
-        return self.one(f"booking {booking_id} of this customer", query, booking_id, self.identified())
+        return self.record(f"booking {booking_id} of this customer", query, booking_id, self.identified())
 
     def _sailing(self, sailing_id: str) -> Record:
-        found = self.one(f"sailing {sailing_id}", "SELECT * FROM sailings WHERE sailing_id = ?", sailing_id)
-        return {**found, "price": money(found["price"])}
+        sailing = self.record(f"sailing {sailing_id}", "SELECT * FROM sailings WHERE sailing_id = ?", sailing_id)
+        return {**sailing, "price": money(sailing["price"])}
 
 
 def voucher(price: int) -> int:

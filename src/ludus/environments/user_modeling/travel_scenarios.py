@@ -52,8 +52,8 @@ def moved(rng: random.Random, desk: Desk, today: date) -> Scenario | None:
     new = pick(rng, desk, query, *route, booking["sailing_id"], booking["passengers"])
     if new is None:
         return None
-    each = max(new["price"] - booking["price"], 0) + CHANGE_FEE * (booking["fare"] == "saver")
-    due = each * booking["passengers"]
+    per_passenger = max(new["price"] - booking["price"], 0) + CHANGE_FEE * (booking["fare"] == "saver")
+    due = per_passenger * booking["passengers"]
     goal = [f"I want to travel from {route[0]} to {route[1]} on {new['day']}, not on the day that I booked."]
     asked = call("request_payment", booking_id=booking["booking_id"], amount=float(money(due)))
     paying = [asked, by_user("approve_payment")] if due else []
@@ -89,7 +89,7 @@ def _cancelled(booking: Record, goal: str, refund: str, worth: int) -> Scenario:
 
 def _early_saver(rng: random.Random, desk: Desk, today: date) -> Record | None:
     bookings = desk.all(f"{_BOOKINGS} WHERE fare = 'saver'")
-    early = [each for each in bookings if (date.fromisoformat(each["day"]) - today).days >= VOUCHER_DAYS]
+    early = [booking for booking in bookings if (date.fromisoformat(booking["day"]) - today).days >= VOUCHER_DAYS]
     return rng.choice(early) if early else None
 
 

@@ -43,9 +43,9 @@ class Verifiers(McpResources):
     @classmethod
     @asynccontextmanager
     async def share(cls, config: Config) -> AsyncIterator[dict[str, Any]]:
-        found = checked_source(config.taskset, config.settings)
-        async with shared_tools(found) as servers:
-            yield {"source": found, "tools": servers}
+        source = checked_source(config.taskset, config.settings)
+        async with shared_tools(source) as servers:
+            yield {"source": source, "tools": servers}
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)

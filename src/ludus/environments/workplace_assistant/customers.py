@@ -72,13 +72,13 @@ class Customers(Desk):
             return NO_FILTER
         if status:
             self.rules.one_status(status)
-        found = self.office.customers.rows()
+        rows = self.office.customers.rows()
         for column, part in parts.items():
             if part:
-                found = await self.rules.containing(found, part, column)
+                rows = await self.rules.containing(rows, part, column)
         for column, (low, high) in dates.items():
-            found = self.rules.between(found, itemgetter(column), (f"{column}_min", low), (f"{column}_max", high))
-        return page_of("customers", found, page, page_size) if found else "No customers found."
+            rows = self.rules.between(rows, itemgetter(column), (f"{column}_min", low), (f"{column}_max", high))
+        return page_of("customers", rows, page, page_size) if rows else "No customers found."
 
     @writes
     async def customer_relationship_manager_update_customer(self, customer_id: Id, field: Text, new_value: Text) -> Any:

@@ -40,8 +40,8 @@ class Draw:
 
 def few(rows: Iterable[Row], **values: str) -> list[Row]:
     """The rows with these values; none if there are more than MOST_ACTIONS."""
-    found = [row for row in rows if all(row[name] == value for name, value in values.items())]
-    return found if len(found) <= MOST_ACTIONS else []
+    matching = [row for row in rows if all(row[name] == value for name, value in values.items())]
+    return matching if len(matching) <= MOST_ACTIONS else []
 
 
 def last_like(draw: Draw) -> Row:

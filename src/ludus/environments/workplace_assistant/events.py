@@ -46,16 +46,16 @@ class Calendar(Desk):
             page_size: How many events a page holds.
         """
         start = self.rules.start
-        found = await self.rules.containing(self.office.events.rows(), query, "event_name", "participant_email")
+        events = await self.rules.containing(self.office.events.rows(), query, "event_name", "participant_email")
         if time_min:
             first = self.rules.moment("time_min", time_min)
-            found = [row for row in found if start(row) >= first]
+            events = [row for row in events if start(row) >= first]
         if time_max:
             last = self.rules.moment("time_max", time_max)
-            found = [row for row in found if start(row) <= last]
-        if not found:
+            events = [row for row in events if start(row) <= last]
+        if not events:
             return "No events found."
-        return page_of("events", sorted(found, key=start, reverse=True), page, page_size)
+        return page_of("events", sorted(events, key=start, reverse=True), page, page_size)
 
     @writes
     async def calendar_create_event(

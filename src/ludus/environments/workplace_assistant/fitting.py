@@ -1,6 +1,6 @@
 """Whether a row fits the loaded tables. A row that does not fit cannot be judged: it is refused before it is played.
 
-A row fits if its actions change the tables, and if the tables hold what it names: ids, people, and, where an action
+A row fits if its actions change the tables, and if the tables hold all that it names: ids, people, and, where an action
 names a row by id, the texts that the request quotes and the owners in phrases such as "Lena's last email".
 """
 
@@ -63,25 +63,25 @@ async def run_actions(desk: Desk, task: Task, actions: list[dict[str, Any]]) -> 
 def object_of(arguments: Any) -> dict[str, Any] | None:
     """The arguments of an action; None if they are not a JSON object."""
     try:
-        given = orjson.loads(arguments) if isinstance(arguments, str) else arguments
+        parsed = orjson.loads(arguments) if isinstance(arguments, str) else arguments
     except orjson.JSONDecodeError:
         return None
-    return given if isinstance(given, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _check_ids(office: Office, action: str, arguments: dict[str, Any]) -> bool:
     """Refuse an id that the tables do not hold. Returns whether the action names a row by its id."""
-    found = False
+    by_id = False
     for table in (office.emails, office.events, office.tasks, office.customers):
         key = table.sheet.key
         if (number := arguments.get(key)) is not None:
-            found = True
+            by_id = True
             if not isinstance(number, str) or table.find(number) is None:
                 raise _missing(f"{key} {number!s:.80}", action)
     visitor = arguments.get("visitor_id")
     if visitor is not None and not (isinstance(visitor, str) and visitor in office.tables.visitors):
         raise _missing(f"visitor_id {visitor!s:.80}", action)
-    return found
+    return by_id
 
 
 def _check_people(office: Office, action: str, arguments: dict[str, Any], known: str) -> None:
@@ -89,26 +89,26 @@ def _check_people(office: Office, action: str, arguments: dict[str, Any], known:
     named = [arguments.get(key) for key in PEOPLE]
     if arguments.get("field") in PEOPLE:
         named.append(arguments.get("new_value"))
-    for address in (each for each in named if isinstance(each, str) and "@" in each):
+    for address in (value for value in named if isinstance(value, str) and "@" in value):
         if address.strip().lower() not in known and not office.tables.hold(address):
             raise _missing(f"{address:.80}", action)
 
 
 def _check_request(office: Office, said: str, arguments: str) -> None:
-    """Refuse a request that quotes a text, or names an owner, that is neither in a table nor in an action.
+    """Refuse a request that quotes a text or names an owner missing from all tables and actions.
 
     Only quotes of several words without digits count: others may be dates, durations or settings.
     """
     arguments = " ".join(arguments.replace("_", " ").split())
-    for found in _QUOTES.finditer(said):
-        quoted = " ".join((found[1] or found[2]).split()).strip(".,!?;: ")
+    for match in _QUOTES.finditer(said):
+        quoted = " ".join((match[1] or match[2]).split()).strip(".,!?;: ")
         is_name = " " in quoted and not any(char.isdigit() for char in quoted)
         if is_name and quoted.lower() not in arguments and not office.tables.hold(quoted):
             raise _missing(f"{quoted!r:.120}", "")
-    for found in _OWNER.finditer(said):
-        before, name = (found[1] or "").lower(), found[2].lower()
+    for match in _OWNER.finditer(said):
+        before, name = (match[1] or "").lower(), match[2].lower()
         if name not in _NO_NAMES and before not in _BEFORE_NOUNS and not office.tables.hold(name):
-            raise _missing(f"{found[2]:.80}", "")
+            raise _missing(f"{match[2]:.80}", "")
 
 
 def _missing(what: str, action: str) -> Failure:

@@ -63,15 +63,15 @@ class Mail(Desk):
         """
         try:
             words = query.lower().split()
-            found = [row for row in self.office.emails.rows() if not words or _holds(row, words)]
-            found.sort(key=lambda row: str(row["sent_datetime"]), reverse=True)
+            emails = [row for row in self.office.emails.rows() if not words or _holds(row, words)]
+            emails.sort(key=lambda row: str(row["sent_datetime"]), reverse=True)
             if date_min:
                 first = self.rules.moment("date_min", date_min, DAY).date().isoformat()
-                found = [row for row in found if row["sent_datetime"][:10] >= first]
+                emails = [row for row in emails if row["sent_datetime"][:10] >= first]
             if date_max:
                 last = self.rules.moment("date_max", date_max, DAY).date().isoformat()
-                found = [row for row in found if row["sent_datetime"][:10] <= last]
-            return page_of("emails", found, page, page_size) if found else "No emails found."
+                emails = [row for row in emails if row["sent_datetime"][:10] <= last]
+            return page_of("emails", emails, page, page_size) if emails else "No emails found."
         except (Refusal, AttributeError, TypeError, ValueError) as error:
             return f"Error searching emails: {error}"
 

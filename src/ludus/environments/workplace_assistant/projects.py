@@ -53,15 +53,15 @@ class Projects(Desk):
         parts = {"task_name": task_name, "list_name": list_name, "due_date": due_date, "board": board}
         if not assigned_to_email and not any(parts.values()):
             return "No search parameters provided."
-        found = self.office.tasks.rows()
+        tasks = self.office.tasks.rows()
         if assigned_to_email:
             if not looks_like_address(assigned_to_email):
                 return "Invalid email address."
-            found = [row for row in found if row["assigned_to_email"] == assigned_to_email]
+            tasks = [row for row in tasks if row["assigned_to_email"] == assigned_to_email]
         for column, part in parts.items():
             if part:
-                found = await self.rules.containing(found, part, column)
-        return found
+                tasks = await self.rules.containing(tasks, part, column)
+        return tasks
 
     @writes
     async def project_management_create_task(

@@ -61,7 +61,7 @@ def breaking(task: Any) -> dict[str, Any]:
 
 
 def _actions(task: Any) -> list[Call]:
-    return [{"name": each["name"], "arguments": json.loads(each["arguments"])} for each in task.ground_truth]
+    return [{"name": action["name"], "arguments": json.loads(action["arguments"])} for action in task.ground_truth]
 
 
 def _with(action: Call, **more: Any) -> Call:

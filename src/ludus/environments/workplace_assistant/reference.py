@@ -78,10 +78,10 @@ class Frame(Table):
         return len(self.entries) != before
 
     def update(self, key: Any, field: str, value: Any) -> bool:
-        name, found = self.sheet.key, self.find(key) is not None
+        name, exists = self.sheet.key, self.find(key) is not None
         self.entries = [(label, {**row, field: value} if row[name] == key else row) for label, row in self.entries]
-        self.edits += found
-        return found
+        self.edits += exists
+        return exists
 
     def highest(self) -> int:
         """The highest id, compared as text."""
@@ -98,24 +98,24 @@ class ReferenceRules(Rules):
         """The text is a regular expression. It is searched for in a child process, which can be stopped."""
         if isinstance(text, str) and _NOT_A_PATTERN.fullmatch(text):
             return await super().containing(rows, text, *columns)
-        found = list(rows)
-        cells = [[str(row[column]) for column in columns if row[column] is not None] for row in found]
+        listed = list(rows)
+        cells = [[str(row[column]) for column in columns if row[column] is not None] for row in listed]
         try:
             hits = await in_process(search, text, cells, cpu_seconds=SEARCH_SECONDS)
         except OutOfTime:
             raise Refusal(f"the search took more than {SEARCH_SECONDS:g} s") from None
-        return [row for row, hit in zip(found, hits, strict=True) if hit]
+        return [row for row, hit in zip(listed, hits, strict=True) if hit]
 
     def between(
-        self, found: Iterable[T], when: Callable[[T], Any], low: tuple[str, Any], high: tuple[str, Any]
+        self, items: Iterable[T], when: Callable[[T], Any], low: tuple[str, Any], high: tuple[str, Any]
     ) -> Sequence[T]:
         """Dates are compared as texts."""
-        found = list(found)
+        items = list(items)
         if low[1]:
-            found = [each for each in found if when(each) is not None and when(each) >= low[1]]
+            items = [item for item in items if when(item) is not None and when(item) >= low[1]]
         if high[1]:
-            found = [each for each in found if when(each) is not None and when(each) <= high[1]]
-        return found
+            items = [item for item in items if when(item) is not None and when(item) <= high[1]]
+        return items
 
     def moment(self, name: str, value: Any, form: str = MOMENT) -> datetime:
         """Any text that the parser accepts. For a day, the model reads the parser's error message."""
@@ -183,10 +183,10 @@ async def call(desk: Desk, name: str, values: dict[str, Any]) -> str:
 
 async def replayed(desk: Desk, calls: Iterable[Any]) -> Office:
     """The tables of a fresh session after all calls that can change them. Calls that raise are skipped."""
-    for each in calls:
+    for call in calls:
         try:
-            if is_writing(each["name"], type(desk)):
-                await _run(desk, each["name"], orjson.loads(each["arguments"]))
+            if is_writing(call["name"], type(desk)):
+                await _run(desk, call["name"], orjson.loads(call["arguments"]))
         except Exception:
             continue
     return desk.office
@@ -196,7 +196,7 @@ def equal(left: Office, right: Office) -> bool:
     """Whether all tables have the same rows and labels in the same order."""
     pairs = ((getattr(left, name), getattr(right, name)) for name in ("emails", "events", "tasks", "customers"))
     same_plots = [path.lower() for path in left.plots] == [path.lower() for path in right.plots]
-    return same_plots and all(_comparable(one) == _comparable(other) for one, other in pairs)
+    return same_plots and all(_comparable(ours) == _comparable(theirs) for ours, theirs in pairs)
 
 
 async def _run(desk: Desk, name: str, values: dict[str, Any]) -> Any:
@@ -232,9 +232,9 @@ def _moment(value: Any) -> datetime:
         raise TypeError(f"Cannot convert input [{value}] of type {type(value)} to Timestamp")
     if not isinstance(value, str):
         return datetime(1970, 1, 1) + timedelta(microseconds=value / 1000)
-    found = parse(value)
-    if found is not None:
-        return found
+    moment = parse(value)
+    if moment is not None:
+        return moment
     try:
         return datetime.fromisoformat(value)
     except ValueError:

@@ -34,7 +34,7 @@ from ludus.tools import error_text, not_found
 #: The arguments that name a row by its id.
 IDS = frozenset({"email_id", "event_id", "task_id", "customer_id", "visitor_id"})
 
-#: Stands for a list, an object or a boolean where a text belongs: no id, no address, no date, and none of the choices.
+#: Replaces a list, an object or a boolean in the place of a text: no id, no address, no date, and none of the choices.
 NO_TEXT = "\ufffd"
 
 
@@ -107,13 +107,13 @@ class WorkplaceAssistant(Tools):
     async def call(self, name: str, arguments: str) -> str:
         """Run a tool. Null arguments count as missing; the tool itself answers if a required one is missing."""
         try:
-            given = orjson.loads(arguments or "{}")
+            parsed = orjson.loads(arguments or "{}")
         except orjson.JSONDecodeError as error:
             return error_text(f"Invalid tool call arguments: {error}")
-        if not isinstance(given, dict):
+        if not isinstance(parsed, dict):
             words = "Input should be a valid dictionary or object to extract fields from"
-            return _validation_error(("model_attributes_type", [], words, given))
-        values = {key: value for key, value in given.items() if value is not None}
+            return _validation_error(("model_attributes_type", [], words, parsed))
+        values = {key: value for key, value in parsed.items() if value is not None}
         if self.config.compat:
             return await reference.call(self, name, values)
         entry = self.toolbox.get(name)
@@ -130,7 +130,7 @@ class WorkplaceAssistant(Tools):
         return await entry.run(self, encode(values).decode())
 
     async def _refusal(self, name: str, values: dict[str, Any], odd: list[str]) -> str | None:
-        """How a tool refuses values that are no texts, as it refuses wrong texts; None if it would store them.
+        """The tool's refusal of values that are no texts; None if it would store them.
 
         The tool runs on a copy of the office.
         """
@@ -145,8 +145,8 @@ class WorkplaceAssistant(Tools):
     async def verify(self, task: Task, response: Response) -> Verdict:
         if self.config.compat:
             expected = await reference.replayed(self._fresh(), task.ground_truth)
-            given = await reference.replayed(self._fresh(), response.function_calls)
-            return Verdict(float(reference.equal(expected, given)))
+            actual = await reference.replayed(self._fresh(), response.function_calls)
+            return Verdict(float(reference.equal(expected, actual)))
         differing = differences(self.office, self.right)
         return Verdict(float(not differing), differing_tables=differing)
 
@@ -156,16 +156,16 @@ def _check_action(action: Any) -> None:
     name = action.get("name") if isinstance(action, dict) else None
     if not isinstance(name, str) or name not in Tools.toolbox:
         raise ValueError(f"there is no tool {name!r:.80}")
-    given = object_of(action.get("arguments"))
-    if given is None:
+    arguments = object_of(action.get("arguments"))
+    if arguments is None:
         raise ValueError(f"the arguments of {name} are not a JSON object")
     known = Tools.toolbox[name].schema()["parameters"]["properties"]
-    if unknown := [key for key, value in given.items() if value is not None and key not in known]:
+    if unknown := [key for key, value in arguments.items() if value is not None and key not in known]:
         raise ValueError(f"{name} has no argument {unknown[0]!r:.80}")
 
 
 def _validation_error(*problems: tuple[str, list[str], str, Any]) -> str:
     detail = [
-        {"type": kind, "loc": ["body", *where], "msg": words, "input": given} for kind, where, words, given in problems
+        {"type": kind, "loc": ["body", *where], "msg": words, "input": value} for kind, where, words, value in problems
     ]
     return encode({"detail": detail}).decode()

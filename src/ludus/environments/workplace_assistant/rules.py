@@ -48,23 +48,24 @@ class Rules:
     async def addresses(self, directory: Iterable[str], name: str) -> list[str]:
         """The addresses that contain a name."""
         return [
-            row["address"] for row in await self.containing(({"address": each} for each in directory), name, "address")
+            row["address"]
+            for row in await self.containing(({"address": address} for address in directory), name, "address")
         ]
 
     def between(
-        self, found: Iterable[T], when: Callable[[T], Any], low: tuple[str, Any], high: tuple[str, Any]
+        self, items: Iterable[T], when: Callable[[T], Any], low: tuple[str, Any], high: tuple[str, Any]
     ) -> Sequence[T]:
         """The items between two bounds, each a name and a value. An upper bound without a time is the end of a day."""
-        found = list(found)
+        items = list(items)
         if low[1]:
             first = self.moment(*low, DAY)
-            found = [each for each in found if (at := parse(when(each))) is not None and at >= first]
+            items = [item for item in items if (at := parse(when(item))) is not None and at >= first]
         if high[1]:
             last = self.moment(*high, DAY)
             if ":" not in high[1]:
                 last = datetime.combine(last, time.max)
-            found = [each for each in found if (at := parse(when(each))) is not None and at <= last]
-        return found
+            items = [item for item in items if (at := parse(when(item))) is not None and at <= last]
+        return items
 
     def moment(self, name: str, value: Any, form: str = MOMENT) -> datetime:
         """The moment that a text spells."""
@@ -137,10 +138,10 @@ def parse(value: Any) -> datetime | None:
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> datetime | None:
-    found = _MOMENT.fullmatch(f"{text[:4]}-{text[4:6]}-{text[6:]}" if _COMPACT.fullmatch(text) else text)
-    if found is None:
+    match = _MOMENT.fullmatch(f"{text[:4]}-{text[4:6]}-{text[6:]}" if _COMPACT.fullmatch(text) else text)
+    if match is None:
         return None
-    year, month, day, hour, minute, second = (int(part) if part else None for part in found.groups())
+    year, month, day, hour, minute, second = (int(part) if part else None for part in match.groups())
     try:
         return datetime(year or 0, month or 0, 1 if day is None else day, hour or 0, minute or 0, second or 0)
     except ValueError:

@@ -133,8 +133,8 @@ class Table:
         if not self.changed and not self.added:
             return self.sheet.rows
         key = self.sheet.key
-        kept = (self.changed.get(row[key], row) for row in self.sheet.rows)
-        return [row for row in kept if row is not None] + [*self.added.values()]
+        current = (self.changed.get(row[key], row) for row in self.sheet.rows)
+        return [row for row in current if row is not None] + [*self.added.values()]
 
     def find(self, key: Any) -> Row | None:
         """The row with an id."""
@@ -213,8 +213,8 @@ def _sheet(folder: Path, name: str, columns: tuple[str, ...]) -> Sheet:
     sheet = Sheet(columns, tuple(_rows(folder, name, columns)))
     for number, times in Counter(row[sheet.key] for row in sheet.rows).items():
         if times > 1 or number is None or not (number.isascii() and number.isdigit()):
-            given = f"{number} twice" if times > 1 else number or "an empty cell"
-            raise UserError(f"{name}: {sheet.key} must be a unique number in every row, not {given}")
+            shown = f"{number} twice" if times > 1 else number or "an empty cell"
+            raise UserError(f"{name}: {sheet.key} must be a unique number in every row, not {shown}")
     return sheet
 
 
@@ -230,10 +230,10 @@ def _rows(folder: Path, name: str, columns: tuple[str, ...]) -> Iterable[Row]:
 
 
 def _lines(folder: Path, name: str) -> list[list[str]]:
-    found = next((path for place in PLACES if (path := folder / place / name).is_file()), None)
-    if found is None:
+    path = next((csv_file for place in PLACES if (csv_file := folder / place / name).is_file()), None)
+    if path is None:
         raise UserError(
             f"there is no {name} in {folder}", "Name a folder with the CSV files: --set resources.tables=FOLDER"
         )
-    with found.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         return [line for line in csv.reader(file) if line]

@@ -45,8 +45,8 @@ def test_the_shipped_files_are_the_output_of_the_generator(tmp_path: Path) -> No
 
 
 def test_another_seed_gives_other_tables() -> None:
-    one, other = files(0), files(1)
-    assert [name for name in one if one[name] == other[name]] == ["email_addresses.csv"]
+    first, other = files(0), files(1)
+    assert [name for name in first if first[name] == other[name]] == ["email_addresses.csv"]
 
 
 def test_the_shipped_rows_can_be_solved() -> None:

@@ -70,12 +70,12 @@ def test_there_are_27_tools_and_their_schemas_name_the_required_arguments() -> N
 async def test_mail_can_be_found_read_sent_and_deleted() -> None:
     desk = await session()
     email = load().emails.rows[-1]
-    found = await ask(desk, "email_search_emails", query=f"{email['subject'].upper()} {email['sender/recipient']}")
-    assert found["emails"][0] == email
-    assert found["pagination"]["page_size"] == 5
+    output = await ask(desk, "email_search_emails", query=f"{email['subject'].upper()} {email['sender/recipient']}")
+    assert output["emails"][0] == email
+    assert output["pagination"]["page_size"] == 5
     assert await ask(desk, "email_send_email", recipient="X@Y.Z", subject="S", body="B") == "Email sent successfully."
     newest = (await ask(desk, "email_search_emails", date_min="2023-11-30", page_size=1))["emails"]
-    assert [(each["email_id"], each["sender/recipient"], each["inbox/outbox"]) for each in newest] == [
+    assert [(row["email_id"], row["sender/recipient"], row["inbox/outbox"]) for row in newest] == [
         ("240", "x@y.z", "outbox")
     ]
     number = email["email_id"]
@@ -92,11 +92,11 @@ async def test_events_can_be_created_changed_found_and_deleted() -> None:
     assert await ask(desk, "calendar_create_event", **EVENT) == "00000180"
     update = {"event_id": "00000180", "field": "event_start", "new_value": "2024-01-02 10:00:00"}
     assert await ask(desk, "calendar_update_event", **update) == "Event updated successfully."
-    found = await ask(desk, "calendar_search_events", query="talk", time_min="2024-01-01 00:00:00")
-    assert found["events"] == [{"event_id": "00000180", **EVENT, "event_start": "2024-01-02 10:00:00"}]
+    output = await ask(desk, "calendar_search_events", query="talk", time_min="2024-01-01 00:00:00")
+    assert output["events"] == [{"event_id": "00000180", **EVENT, "event_start": "2024-01-02 10:00:00"}]
     assert await ask(desk, "calendar_delete_event", event_id="00000180") == "Event deleted successfully."
     assert await ask(desk, "calendar_search_events", time_min="2024-01-01 00:00:00") == "No events found."
-    starts = [each["event_start"] for each in (await ask(desk, "calendar_search_events", page_size=200))["events"]]
+    starts = [event["event_start"] for event in (await ask(desk, "calendar_search_events", page_size=200))["events"]]
     assert starts == sorted(starts, reverse=True)
 
 
@@ -124,8 +124,8 @@ async def test_tasks_can_be_created_only_for_people_who_have_tasks() -> None:
     stranger = {**CARD, **due, "assigned_to_email": "x@y.z"}
     refused = await ask(desk, "project_management_create_task", **stranger)
     assert refused == "Nobody with this address has a task on the boards."
-    found = await ask(desk, "project_management_search_tasks", task_name="SWEEP", assigned_to_email=PERSON)
-    assert [each["task_id"] for each in found] == ["00000180"]
+    tasks = await ask(desk, "project_management_search_tasks", task_name="SWEEP", assigned_to_email=PERSON)
+    assert [task["task_id"] for task in tasks] == ["00000180"]
     assert await ask(desk, "project_management_delete_task", task_id="00000180") == "Task deleted successfully."
     assert await ask(desk, "project_management_search_tasks", task_name="sweep") == []
 
@@ -154,10 +154,10 @@ async def test_a_missing_argument_or_row_is_answered_with_a_sentence(name: str, 
 
 async def test_a_page_out_of_range_is_the_first_or_the_last_page() -> None:
     for page, shown in ((-3, 1), (0, 1), (2, 2), (10**12, 48)):
-        found = await ask(await session(), "email_search_emails", query="robin", page=page)
-        assert found["pagination"] == {"total_emails": 240, "page": shown, "page_size": 5, "total_pages": 48}
-    found = await ask(await session(), "email_search_emails", query="robin", page_size=0)
-    assert len(found["emails"]) == found["pagination"]["page_size"] == 1
+        output = await ask(await session(), "email_search_emails", query="robin", page=page)
+        assert output["pagination"] == {"total_emails": 240, "page": shown, "page_size": 5, "total_pages": 48}
+    output = await ask(await session(), "email_search_emails", query="robin", page_size=0)
+    assert len(output["emails"]) == output["pagination"]["page_size"] == 1
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,9 @@ async def test_a_page_out_of_range_is_the_first_or_the_last_page() -> None:
 )
 async def test_a_malformed_call_gets_a_validation_error_and_changes_nothing(arguments: str, kind: str) -> None:
     desk = await session()
-    assert kind in {each["type"] for each in json.loads(await desk.call("email_delete_email", arguments))["detail"]}
+    assert kind in {
+        problem["type"] for problem in json.loads(await desk.call("email_delete_email", arguments))["detail"]
+    }
     assert desk.office.edits == 0
 
 
@@ -285,7 +287,7 @@ async def test_a_search_text_is_not_a_pattern_except_in_compat() -> None:
     assert theirs["pagination"]["total_events"] > 1
     ours, theirs = await both("project_management_search_tasks", task_name="^fix")
     assert ours == []
-    assert {each["task_name"].split()[0] for each in theirs} == {"Fix"}
+    assert {task["task_name"].split()[0] for task in theirs} == {"Fix"}
     assert (await both(directory, name="alma.reyes")) == (["alma.reyes@harbourlight.example"],) * 2
 
 
@@ -331,11 +333,11 @@ async def test_a_search_bound_is_a_date_without_a_time_zone_except_in_compat() -
 
 async def test_the_last_day_of_a_search_for_customers_is_included_except_in_compat() -> None:
     ours, theirs = await both(SEARCH, last_contact_date_max="2023-11-20", page_size=200)
-    days = {each["last_contact_date"][:10] for each in ours["customers"]}
+    days = {customer["last_contact_date"][:10] for customer in ours["customers"]}
     assert max(days) == "2023-11-20"
-    assert {each["last_contact_date"][:10] for each in theirs["customers"]} == days - {"2023-11-20"}
+    assert {customer["last_contact_date"][:10] for customer in theirs["customers"]} == days - {"2023-11-20"}
     ours, _ = await both(SEARCH, last_contact_date_max="2023-11-20 12:00:00", page_size=200)
-    assert {each["last_contact_date"][:10] for each in ours["customers"]} == days - {"2023-11-20"}
+    assert {customer["last_contact_date"][:10] for customer in ours["customers"]} == days - {"2023-11-20"}
 
 
 async def test_the_ids_of_new_emails_do_not_collide_except_in_compat() -> None:
@@ -364,10 +366,10 @@ async def test_an_id_cannot_be_overwritten_except_in_compat(name: str, key: str,
 async def test_a_part_of_several_statuses_is_refused_except_in_compat() -> None:
     ours, theirs = await both(SEARCH, status="o", page_size=200)
     assert ours == "Status not valid. Please choose from: 'Qualified', 'Won', 'Lost', 'Lead', 'Proposal'"
-    assert {each["status"] for each in theirs["customers"]} == {"Won", "Lost", "Proposal"}
+    assert {customer["status"] for customer in theirs["customers"]} == {"Won", "Lost", "Proposal"}
     ours, theirs = await both(SEARCH, status="lea", page_size=200)
     assert ours == theirs
-    assert {each["status"] for each in ours["customers"]} == {"Lead"}
+    assert {customer["status"] for customer in ours["customers"]} == {"Lead"}
 
 
 @pytest.mark.parametrize("change", [{"status": "lead"}, {"product_interest": "Boats"}, {"assigned_to_email": "ghost"}])
@@ -453,18 +455,18 @@ def test_changes_to_a_copy_of_an_office_do_not_affect_the_original(script: Any) 
     async def check() -> None:
         desk, twin = await session(), await session()
         await played(desk, script[: len(script) // 2])
-        kept = desk.office
-        twin.office = kept.copy()
-        assert differences(kept, twin.office) == []
+        original = desk.office
+        twin.office = original.copy()
+        assert differences(original, twin.office) == []
         await played(twin, script[len(script) // 2 :])
         desk.office = Office(load())
         await played(desk, script[: len(script) // 2])
-        assert differences(kept, desk.office) == []
+        assert differences(original, desk.office) == []
 
     asyncio.run(check())
 
 
 @given(st.text(max_size=24) | st.from_regex(r"[0-9]{4}[-/][0-9]{1,2}[-/ T:0-9]*", fullmatch=True))
 def test_parsing_any_text_gives_a_moment_or_none(text: str) -> None:
-    found = parse(text)
-    assert found is None or parse(f"{found:%Y-%m-%d %H:%M:%S}".rjust(19, "0")) == found
+    moment = parse(text)
+    assert moment is None or parse(f"{moment:%Y-%m-%d %H:%M:%S}".rjust(19, "0")) == moment

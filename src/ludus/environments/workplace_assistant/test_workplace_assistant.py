@@ -74,10 +74,10 @@ def answer(*calls: Call, run: bool = True) -> Response:
     return Response.of(*items, message("Done."))
 
 
-async def verdict(wanted: dict[str, Any], given: Response | str, **settings: Any) -> Verdict:
-    found = await judge(office(), wanted, given, **settings)
-    assert isinstance(found, Verdict), found
-    return found
+async def verdict(wanted: dict[str, Any], answered: Response | str, **settings: Any) -> Verdict:
+    outcome = await judge(office(), wanted, answered, **settings)
+    assert isinstance(outcome, Verdict), outcome
+    return outcome
 
 
 async def reward(wanted: list[Call], done: list[Call], **settings: Any) -> float:
@@ -90,10 +90,10 @@ async def rewards(wanted: list[Call], done: list[Call]) -> tuple[float, float]:
 
 
 async def refusal(wanted: dict[str, Any], **settings: Any) -> str:
-    found = await judge(office(), wanted, "Done.", **settings)
-    assert isinstance(found, Failure)
-    assert found.kind == "bad_row"
-    return found.cause
+    failure = await judge(office(), wanted, "Done.", **settings)
+    assert isinstance(failure, Failure)
+    assert failure.kind == "bad_row"
+    return failure.cause
 
 
 async def test_taking_the_right_actions_earns_the_reward() -> None:
@@ -113,8 +113,8 @@ async def test_anything_else_earns_nothing_whatever_the_model_claims() -> None:
 
 
 async def test_a_verdict_names_the_tables_that_differ() -> None:
-    found = await verdict(row(MAIL, MEETING), answer(CUSTOMER))
-    assert found.values == {"differing_tables": ["emails", "events", "customers"]}
+    graded = await verdict(row(MAIL, MEETING), answer(CUSTOMER))
+    assert graded.values == {"differing_tables": ["emails", "events", "customers"]}
 
 
 async def test_reads_and_refused_calls_do_not_matter() -> None:
@@ -128,7 +128,7 @@ async def test_letter_case_matters_only_in_columns_with_fixed_values() -> None:
     update = ("project_management_update_task", {"task_id": "00000003", "field": "task_name", "new_value": "Sweep"})
     assert await rewards([update], [changed(update, new_value="SWEEP")]) == (1.0, 1.0)
     status = ("customer_relationship_manager_update_customer", {"customer_id": "00000003", "field": "status"})
-    wanted = next(each for each in ("Won", "Lost") if each != load().customers.by_id["00000003"]["status"])
+    wanted = next(value for value in ("Won", "Lost") if value != load().customers.by_id["00000003"]["status"])
     assert await rewards([changed(status, new_value=wanted)], [changed(status, new_value=wanted.lower())]) == (0.0, 0.0)
 
 
@@ -382,11 +382,11 @@ def test_concurrent_rollouts_do_not_see_each_others_changes() -> None:
 async def test_public_rows_earn_the_reward_with_their_own_tables(compat: bool) -> None:
     environment = office(shared_path("data", NAME))
     for public in shared_rows(NAME):
-        actions = [(each["name"], json.loads(each["arguments"])) for each in public["ground_truth"]]
+        actions = [(action["name"], json.loads(action["arguments"])) for action in public["ground_truth"]]
         for done, earned in ((actions, 1.0), (actions[:-1], 0.0), ([*actions, MAIL], 0.0)):
-            found = await judge(environment, public, answer(*done), compat=compat)
-            assert isinstance(found, Verdict)
-            assert (found.reward, found.mask) == (earned, None)
+            graded = await judge(environment, public, answer(*done), compat=compat)
+            assert isinstance(graded, Verdict)
+            assert (graded.reward, graded.mask) == (earned, None)
 
 
 def test_tables_are_found_in_the_folder_of_the_public_data_or_in_its_csv_folder() -> None:

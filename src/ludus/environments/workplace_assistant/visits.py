@@ -32,11 +32,11 @@ class Analytics(Desk):
         """
         if not visitor_id:
             return "Visitor ID not provided."
-        found = [row for row in self.office.tables.visits if row["visitor_id"] == visitor_id]
+        visits = [row for row in self.office.tables.visits if row["visitor_id"] == visitor_id]
         if self.office.durations_as_floats:
             key = "session_duration_seconds"
-            found = [{**row, key: float(row[key])} for row in found]
-        return found or "Visitor not found."
+            visits = [{**row, key: float(row[key])} for row in visits]
+        return visits or "Visitor not found."
 
     @writes
     async def analytics_create_plot(self, time_min: Text, time_max: Text, value_to_plot: Text, plot_type: Text) -> Any:

@@ -44,12 +44,12 @@ class Candidate:
 
     def call(self, name: str, arguments: list[Any], named: dict[str, Any]) -> dict[str, Any]:
         """Call a function. Arguments that it changed go back with the value."""
-        given = [decode(each, lambda number, _: self.kept[number]) for each in arguments]
-        more = {key: decode(each, lambda number, _: self.kept[number]) for key, each in named.items()}
-        value = self.names[name](*given, **more)
+        values = [decode(part, lambda number, _: self.kept[number]) for part in arguments]
+        more = {key: decode(part, lambda number, _: self.kept[number]) for key, part in named.items()}
+        value = self.names[name](*values, **more)
         reply: dict[str, Any] = {"value": encode(value, self.refer)}
-        if any(isinstance(each, (list, dict, set)) for each in given):
-            after = [encode(each, self.refer) for each in given]
+        if any(isinstance(part, (list, dict, set)) for part in values):
+            after = [encode(part, self.refer) for part in values]
             reply["arguments"] = [new if new != old else None for new, old in zip(after, arguments, strict=True)]
         return reply
 
@@ -69,7 +69,7 @@ class Candidate:
         return {"value": len(self.kept[number])}
 
     def has(self, number: int, name: str) -> dict[str, Any]:
-        """Whether an object has an attribute that is not one of every object."""
+        """Whether an object has an attribute that `object` lacks."""
         value = self.kept[number]
         if name.startswith("__"):
             return {"value": getattr(type(value), name, None) is not getattr(object, name, None)}

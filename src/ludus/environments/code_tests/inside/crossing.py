@@ -1,6 +1,6 @@
 """Values that cross from one process to the other: plain data only, as JSON. Decoding runs no code of the other side.
 
-What is not plain data crosses as a reference, which the other side can iterate and nothing else.
+Other values cross as references, which the other side can only iterate.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SMALL = 1 << 62
 
 
 class CannotCross(Exception):
-    """A value that is no plain data was passed to the program, or used as if it were here."""
+    """A value that is not plain data was passed to the program, or used as if it were in this process."""
 
 
 def encode(value: Any, refer: Callable[[Any], int] | None = None) -> Any:
-    """A value as JSON data. What is no plain data becomes a reference, or raises `CannotCross` without `refer`."""
+    """A value as JSON data. Other values than plain data become references, or raise `CannotCross` without `refer`."""
     kind = type(value)
     if value is None or kind in (bool, str, float):
         return value
@@ -54,16 +54,16 @@ def encode_known(value: Any, refer: Callable[[Any], int] | None) -> list[Any] | 
         return ["type", value.__name__] if TYPES.get(value.__name__) is value else None
     fields = getattr(type(value), "_fields", None)
     if isinstance(value, tuple) and isinstance(fields, tuple) and len(fields) == len(value):
-        return ["named", type(value).__name__, list(map(str, fields)), [encode(each, refer) for each in value]]
+        return ["named", type(value).__name__, list(map(str, fields)), [encode(part, refer) for part in value]]
     for name, (view, _) in VIEWS.items():
         if isinstance(value, view):
-            return [name, [encode(each, refer) for each in value]]
+            return [name, [encode(part, refer) for part in value]]
     for name, kind in SEQUENCES.items():
         if isinstance(value, kind):
-            return [name, [encode(each, refer) for each in value]]
+            return [name, [encode(part, refer) for part in value]]
     for name, mapping in MAPPINGS.items():
         if isinstance(value, mapping):
-            return [name, [[encode(key, refer), encode(each, refer)] for key, each in value.items()]]
+            return [name, [[encode(key, refer), encode(part, refer)] for key, part in value.items()]]
     for name, (kind, parts, _) in VALUES.items():
         if isinstance(value, kind):
             return [name, *parts(value)]
@@ -90,16 +90,16 @@ def decode(data: Any, reference: Callable[[int, str], Any]) -> Any:
         return data
     name, *rest = data
     if name in SEQUENCES:
-        return SEQUENCES[name](decode(each, reference) for each in rest[0])
+        return SEQUENCES[name](decode(part, reference) for part in rest[0])
     if name in MAPPINGS:
-        return fill(MAPPINGS[name], [(decode(key, reference), decode(each, reference)) for key, each in rest[0]])
+        return fill(MAPPINGS[name], [(decode(key, reference), decode(part, reference)) for key, part in rest[0]])
     if name in VALUES:
         return VALUES[name][2](*rest)
     if name in VIEWS:
-        return VIEWS[name][1]([decode(each, reference) for each in rest[0]])
+        return VIEWS[name][1]([decode(part, reference) for part in rest[0]])
     if name == "named":
-        kind = collections.namedtuple(str(rest[0]), [str(each) for each in rest[1][:200]])  # type: ignore[misc]
-        return kind(*(decode(each, reference) for each in rest[2]))
+        kind = collections.namedtuple(str(rest[0]), [str(part) for part in rest[1][:200]])  # type: ignore[misc]
+        return kind(*(decode(part, reference) for part in rest[2]))
     if name == "type":
         return TYPES[rest[0]]
     if name == "int":
@@ -120,10 +120,10 @@ def decode(data: Any, reference: Callable[[int, str], Any]) -> Any:
 
 def fill(kind: Callable[[], Any], pairs: list[tuple[Any, Any]]) -> Any:
     """A mapping with these pairs."""
-    made = kind()
+    mapping = kind()
     for key, value in pairs:
-        made[key] = value
-    return made
+        mapping[key] = value
+    return mapping
 
 
 SEQUENCES: dict[str, Any] = {

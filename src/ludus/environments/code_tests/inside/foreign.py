@@ -1,4 +1,4 @@
-"""Objects and exceptions of the program, as the tests see them. What cannot be carried raises `CannotCross`.
+"""Objects and exceptions of the program, as the tests see them. Other values raise `CannotCross`.
 
 A program that is right must not fail because of the two processes: an operation that the object has, and that only the
 other process could do, cannot be judged. An operation that the object lacks fails as it would anywhere.
@@ -97,7 +97,7 @@ def _of_context(known: dict[str, Any], name: str) -> type | None:
 
 
 def _has(value: Foreign, name: str) -> bool:
-    """Whether an object of the program has an attribute; of the special methods, one that is not `object`'s."""
+    """Whether an object of the program has an attribute; a special method must not be `object`'s own."""
     return bool(vars(value)["_program"].ask("has", vars(value)["_number"], name).get("value"))
 
 
@@ -119,7 +119,7 @@ def _unsupported(self: Foreign, *rest: Any) -> Any:
 
 
 def _among(self: Foreign, item: Any) -> bool:
-    return any(each is item or each == item for each in self)
+    return any(member is item or member == item for member in self)
 
 
 Foreign.__eq__ = _operation("__eq__", lambda self, other: self is other)  # type: ignore[method-assign]
@@ -161,7 +161,7 @@ def _exception_of(reply: dict[str, Any], known: dict[str, Any]) -> BaseException
     for module, name in names:
         ours = _of_context(known, name) if module == "__main__" else None
         if ours is not None and issubclass(ours, Exception) and not issubclass(ours, StopIteration):
-            return made(ours, text)
+            return exception_with(ours, text)
         kind = getattr(sys.modules.get(module), name, None) if "." not in name else None
         allowed = isinstance(kind, type) and issubclass(kind, (Exception, SystemExit))
         if allowed and module.partition(".")[0] not in ("__main__", "unittest", "pytest", "_pytest"):
@@ -169,11 +169,11 @@ def _exception_of(reply: dict[str, Any], known: dict[str, Any]) -> BaseException
                 break
             if issubclass(kind, (StopIteration, StopAsyncIteration, GeneratorExit)):  # type: ignore[arg-type]
                 break  # it would end a loop of the tests
-            return made(kind, text)  # type: ignore[arg-type]
+            return exception_with(kind, text)  # type: ignore[arg-type]
     return ProgramError(f"{names[0][1] if names else 'an exception'}: {text}")
 
 
-def made(kind: type[BaseException], text: str) -> BaseException:
+def exception_with(kind: type[BaseException], text: str) -> BaseException:
     """An exception with a text, also of a type that wants other arguments."""
     try:
         return kind(text)

@@ -26,7 +26,7 @@ PR_SET_DUMPABLE = 4
 
 
 class ProgramEnded(Exception):
-    """The program's process is gone, or sent what is no reply."""
+    """The program's process is gone, or sent an invalid reply."""
 
 
 class Program:
@@ -51,11 +51,11 @@ class Program:
         """A stand-in for a function of the program."""
 
         def stand_in(*arguments: Any, **named: Any) -> Any:
-            sent = [encode(each) for each in arguments]
+            sent = [encode(argument) for argument in arguments]
             reply = self._ask(["call", name, sent, {key: encode(value) for key, value in named.items()}])
-            for given, after in zip(arguments, reply.get("arguments") or (), strict=False):
+            for argument, after in zip(arguments, reply.get("arguments") or (), strict=False):
                 if after is not None and self._changes:
-                    _change(given, self.value(after))
+                    _change(argument, self.value(after))
             return self.value(reply.get("value"))
 
         stand_in.__name__ = stand_in.__qualname__ = name
@@ -213,13 +213,13 @@ def main(text: str) -> None:
     tell("end", "", "")
 
 
-def _change(given: Any, after: Any) -> None:
-    """Make an argument what the program made of it."""
-    if isinstance(given, list) and isinstance(after, list):
-        given[:] = after
-    elif isinstance(given, (dict, set)) and isinstance(after, type(given)):
-        given.clear()
-        given.update(after)
+def _change(argument: Any, after: Any) -> None:
+    """Apply the program's changes to an argument."""
+    if isinstance(argument, list) and isinstance(after, list):
+        argument[:] = after
+    elif isinstance(argument, (dict, set)) and isinstance(after, type(argument)):
+        argument.clear()
+        argument.update(after)
 
 
 def _is_case(value: Any) -> bool:

@@ -46,16 +46,16 @@ def repeat_phrase(text: str, *, phrase: Word, small_n: Ordinal, compat: bool = F
     """
     words = phrase.split()
     first, middle, last = words[0], words[1:-1], words[-1]
-    found = [span.split() for span in _spans(text, f"{first} ", f" {last}")]
-    if len(found) != small_n or any(len(span) != len(middle) for span in found):
+    spans = [span.split() for span in _spans(text, f"{first} ", f" {last}")]
+    if len(spans) != small_n or any(len(span) != len(middle) for span in spans):
         return False
-    changes = [sum(word != original for word, original in zip(span, middle, strict=True)) for span in found]
+    changes = [sum(word != original for word, original in zip(span, middle, strict=True)) for span in spans]
     return max(changes) <= 1 and min(changes[-1:] if compat else changes) == 1
 
 
 def _spans(text: str, first: str, last: str) -> list[str]:
     """The texts between the first and the last word, if both are on one line."""
-    found = []
+    spans = []
     start = 0
     while (start := text.find(first, start)) >= 0:
         line_end = text.find("\n", start)
@@ -63,9 +63,9 @@ def _spans(text: str, first: str, last: str) -> list[str]:
         inner = start + len(first)
         end = text.find(last, inner, line_end)
         if end >= 0:
-            found.append(text[inner:end])
+            spans.append(text[inner:end])
         start = end + len(last) if end >= 0 else line_end
-    return found
+    return spans
 
 
 def _normalized(text: str) -> str:

@@ -35,8 +35,8 @@ def capital_word_frequency(text: str, *, capital_frequency: Count, capital_relat
 
 def count_unique(text: str, *, compat: bool = False) -> bool:
     """No word occurs twice. The reference compares tokens, so that marks and the "n't" of "don't" count as words."""
-    found = tokens(text) if compat else words(text)
-    return len(found) == len(set(found))
+    listed = tokens(text) if compat else words(text)
+    return len(listed) == len(set(listed))
 
 
 def counting_composition(text: str, *, n_sent: Count, n_words: Count, compat: bool = False) -> bool:

@@ -23,8 +23,8 @@ _factories: list[Any] = []
 
 def response_language(text: str, *, language: Language, compat: bool = False) -> bool:
     """The text is in the language. In the reference a text without a detectable language is in every language."""
-    found = detected(text)
-    return found == language or (compat and found is None)
+    name = detected(text)
+    return name == language or (compat and name is None)
 
 
 def english_capital(text: str, *, compat: bool = False) -> bool:
@@ -58,8 +58,8 @@ def detected(text: str) -> str | None:
 
 
 def _is_english(text: str, compat: bool) -> bool:
-    found = detected(text)
-    return found == "en" or (compat and found is None)
+    name = detected(text)
+    return name == "en" or (compat and name is None)
 
 
 def _factory() -> Any:

@@ -40,12 +40,12 @@ def multiple_sections(text: str, *, section_spliter: Word, num_sections: Count, 
 
 def number_placeholders(text: str, *, num_placeholders: Count) -> bool:
     """There are at least `num_placeholders` placeholders such as `[name]`, each on one line."""
-    found = 0
+    count = 0
     for line in text.split("\n"):
         start = 0
         while (start := line.find("[", start)) >= 0 and (start := line.find("]", start)) >= 0:
-            found += 1
-    return found >= num_placeholders
+            count += 1
+    return count >= num_placeholders
 
 
 def title(text: str) -> bool:
@@ -71,8 +71,8 @@ def json_format(text: str) -> bool:
 
 def constrained_response(text: str, *, compat: bool = False) -> bool:
     """Exactly one of the three answers that the instruction offers occurs. The reference accepts several."""
-    given = sum(answer in text for answer in _ANSWERS)
-    return given == 1 or (compat and given > 1)
+    count = sum(answer in text for answer in _ANSWERS)
+    return count == 1 or (compat and count > 1)
 
 
 def postscript(text: str, *, postscript_marker: Text, compat: bool = False) -> bool:

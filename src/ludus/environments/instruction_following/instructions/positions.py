@@ -17,10 +17,10 @@ def keyword_specific_position(text: str, *, keyword: Word, n: Ordinal, m: Ordina
 
 def start_end(text: str, *, compat: bool = False) -> bool:
     """The first and the last word are the same, in either case. In the reference a mark counts as a word."""
-    found = tokens(text)
-    if len(found) < 2 or found[0].lower() != found[-1].lower():
+    listed = tokens(text)
+    if len(listed) < 2 or listed[0].lower() != listed[-1].lower():
         return False
-    return compat or bool(words(found[0]))
+    return compat or bool(words(listed[0]))
 
 
 def no_adjacent_consecutive(text: str) -> bool:
@@ -31,8 +31,8 @@ def no_adjacent_consecutive(text: str) -> bool:
 
 def palindrome(text: str, *, compat: bool = False) -> bool:
     """A word reads the same backwards. In the reference a single letter or a mark is enough."""
-    found = (word for word in text.split() if word == word[::-1])
-    return any(compat or sum(map(str.isalnum, word)) > 1 for word in found)
+    palindromes = (word for word in text.split() if word == word[::-1])
+    return any(compat or sum(map(str.isalnum, word)) > 1 for word in palindromes)
 
 
 def first_word_sent(text: str, *, first_word: Word) -> bool:

@@ -56,9 +56,9 @@ class Instruction:
 
     def follows(self, text: str, arguments: Mapping[str, Any] | None = None, *, compat: bool = False) -> bool:
         """Whether a text follows the instruction. An argument that is None counts as missing."""
-        given = {name: value for name, value in (arguments or {}).items() if value is not None}
+        present = {name: value for name, value in (arguments or {}).items() if value is not None}
         try:
-            checked = dict(self.arguments.model_validate(given))
+            checked = dict(self.arguments.model_validate(present))
         except ValidationError as error:
             first = error.errors()[0]
             raise InstructionError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None

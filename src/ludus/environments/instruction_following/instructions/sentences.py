@@ -27,16 +27,16 @@ _OPENER = r"(?:Mrs?|Ms|Dr|Prof|Capt|Cpt|Lt|Wherever|(?:He|She|It|They|Their|Our|
 _SUFFIX = "(?:Inc|Ltd|Jr|Sr|Co)"
 
 
-def _keep(found: re.Match[str]) -> str:
-    return found[0].replace(".", _INNER)
+def _keep(match: re.Match[str]) -> str:
+    return match[0].replace(".", _INNER)
 
 
-def _end_after(found: re.Match[str]) -> str:
-    return _keep(found) + _END
+def _end_after(match: re.Match[str]) -> str:
+    return _keep(match) + _END
 
 
-def _end_before_opener(found: re.Match[str]) -> str:
-    return found[1] + _END + found[2]
+def _end_before_opener(match: re.Match[str]) -> str:
+    return match[1] + _END + match[2]
 
 
 #: How to treat periods, in this order. `_keep` hides a period from the rules after it.
@@ -102,25 +102,25 @@ def punkt_sentences(text: str) -> list[str]:
 
 def _breaks(text: str) -> Iterator[tuple[int, int]]:
     """The positions where a sentence stops and where the next sentence starts."""
-    for start, found in _possible_ends(text):
-        pieces = _PIECE.findall(f"{text[start : found.end()]}{found['mark'] or ' ' + found['next']}")
+    for start, mark in _possible_ends(text):
+        pieces = _PIECE.findall(f"{text[start : mark.end()]}{mark['mark'] or ' ' + mark['next']}")
         if any(map(_ends_sentence, pieces, pieces[1:])):
-            yield found.end(), found.end() if found["mark"] else found.start("next")
+            yield mark.end(), mark.end() if mark["mark"] else mark.start("next")
 
 
 def _possible_ends(text: str) -> Iterator[tuple[int, re.Match[str]]]:
     """For each word, its start and its last mark that text follows. A mark before a word counts as a word."""
     start, last = 0, None
-    for found in _MARK.finditer(text):
-        between = text[last.end() if last else 0 : found.start()]
+    for mark in _MARK.finditer(text):
+        between = text[last.end() if last else 0 : mark.start()]
         blank = between[-1:].isspace()
         tail = "" if blank else between.rsplit(None, 1)[-1] if between else ""
         new_word = blank or len(tail) < len(between)
         if last and (new_word or last.start() == start):
             yield start, last
         if new_word or last is None:
-            start = found.start() - len(tail)
-        last = found
+            start = mark.start() - len(tail)
+        last = mark
     if last:
         yield start, last
 

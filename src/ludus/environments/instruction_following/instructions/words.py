@@ -48,45 +48,45 @@ def tokens(text: str) -> list[str]:
 
     tokens("She can't wait, can she?")   # ['She', 'ca', "n't", 'wait', ',', 'can', 'she', '?']
     """
-    found: list[str] = []
+    listed: list[str] = []
     for sentence in punkt_sentences(text):
         body = sentence.rstrip().rstrip(_AFTER_LAST_PERIOD)
         if body.endswith(".") and body[-2:-1] not in {"", "."}:  # only the last period is a token
             last = len(body) - 1
-            found += [*_sentence_tokens(sentence[:last], True), ".", *_sentence_tokens(sentence[last + 1 :], False)]
+            listed += [*_sentence_tokens(sentence[:last], True), ".", *_sentence_tokens(sentence[last + 1 :], False)]
         else:
-            found += _sentence_tokens(sentence, True)
-    return found
+            listed += _sentence_tokens(sentence, True)
+    return listed
 
 
 def _sentence_tokens(text: str, is_start: bool) -> list[str]:
-    found: list[str] = []
+    listed: list[str] = []
     after_space = False
     for chunk in text.split(" "):
         if chunk.isalnum() and chunk.lower() not in _FUSED_WORDS:
-            found.append(chunk)
+            listed.append(chunk)
         elif chunk:
-            found += _chunk_tokens(chunk, is_start, after_space)
+            listed += _chunk_tokens(chunk, is_start, after_space)
         is_start, after_space = False, True
-    return found
+    return listed
 
 
 def _chunk_tokens(chunk: str, is_start: bool, after_space: bool) -> list[str]:
-    found: list[str] = []
+    listed: list[str] = []
     for token in _TOKEN.finditer(chunk):
         kind, start = token.lastgroup, token.start()
         if kind == "mark":
-            found.append(token[0])
+            listed.append(token[0])
         elif kind == "quote":
             opens = chunk[start - 1] in _BEFORE_OPENING_QUOTE if start else after_space
             opens |= is_start and start < 2 and chunk[: start + 1] in {'"', '""'}
-            found.append("``" if opens else "''")
+            listed.append("``" if opens else "''")
         elif kind == "second":  # the second of two marks in a row belongs to the word after it
-            found.append(token["first"])
-            found += _parts(token["second"])
+            listed.append(token["first"])
+            listed += _parts(token["second"])
         else:
-            found += _parts(token[0])
-    return found
+            listed += _parts(token[0])
+    return listed
 
 
 def _parts(word: str) -> list[str]:
@@ -104,6 +104,6 @@ def _parts(word: str) -> list[str]:
     return parts
 
 
-def _with_spaces(found: re.Match[str]) -> str:
-    first, second = filter(None, found.groups())
+def _with_spaces(match: re.Match[str]) -> str:
+    first, second = filter(None, match.groups())
     return f" {first} {second} "
