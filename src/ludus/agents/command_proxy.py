@@ -127,14 +127,14 @@ class ProgramCalls:
             except Failure as error:
                 self.failure = self.failure or error
                 raise
-            episode.say(*self._new(items))
+            episode.say(*self._new_items(items))
             at = len(episode.items) - self._start
             episode.take(response, request.params.get("tools"))
             episode.calls[-1]["at"] = at  # items that the program added may look like answers of the model
             self._history = [*items, *response.output]
             return envelope(response, body, episode.model.name, tokens=False)
 
-    def _new(self, items: list[Item]) -> list[Item]:
+    def _new_items(self, items: list[Item]) -> list[Item]:
         """The items of a call's conversation that are not in the trajectory: all after their common prefix."""
         shared = 0
         for ours, theirs in zip(self._history, items, strict=False):

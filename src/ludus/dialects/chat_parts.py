@@ -38,11 +38,10 @@ def content_to_chat(content: Any, path: str, conversion: Conversion) -> str | li
     return joined(parts)
 
 
-def joined(parts: list[Part]) -> str | list[Part]:
-    """Chat content as a string if it is a single text, else the parts."""
-    if len(parts) == 1 and parts[0].get("type") == "text" and len(parts[0]) == 2:
-        text: str = parts[0]["text"]
-        return text
+def joined(parts: list[Part], text: str = "text") -> str | list[Part]:
+    """Content as a string if it is a single text part of type `text` and nothing else, else the parts."""
+    if len(parts) == 1 and parts[0].get("type") == text and len(parts[0]) == 2:
+        return str(parts[0]["text"])
     return parts
 
 
@@ -94,10 +93,9 @@ def content_from_chat(content: Any, path: str, conversion: Conversion, text: str
         return content
     if not isinstance(content, list):
         raise conversion.refuse(path, "text or a list of parts", content)
-    parts = [part_from_chat(part, f"{path}[{index}]", conversion, text) for index, part in enumerate(content)]
-    if len(parts) == 1 and parts[0].get("type") == text and len(parts[0]) == 2:
-        return str(parts[0]["text"])
-    return parts
+    return joined(
+        [part_from_chat(part, f"{path}[{index}]", conversion, text) for index, part in enumerate(content)], text
+    )
 
 
 def part_from_chat(part: Any, path: str, conversion: Conversion, text: str) -> Part:

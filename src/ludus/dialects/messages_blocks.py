@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from ludus.dialects.chat_parts import Part
+from ludus.dialects.chat_parts import Part, joined
 from ludus.dialects.chat_reasoning import summary
 from ludus.dialects.conversion import Conversion, Item, has_content
 
@@ -37,7 +37,7 @@ def user_items(content: Any, role: str, path: str, conversion: Conversion) -> li
         spoken += _parts(block, here, conversion)
     for item in items:
         if item["type"] == "message":
-            item["content"] = _as_content(item["content"])
+            item["content"] = joined(item["content"], "input_text")
     return items or [{"type": "message", "role": role, "content": ""}]
 
 
@@ -63,7 +63,7 @@ def assistant_items(content: Any, path: str, conversion: Conversion) -> list[Ite
             conversion.lose(here, f"Responses has no place for a block of type {kind!s:.60}")
     for item in items:
         if item["type"] == "message":
-            item["content"] = _as_content(item["content"], "output_text")
+            item["content"] = joined(item["content"], "output_text")
     return items or [{"type": "message", "role": "assistant", "content": ""}]
 
 
@@ -82,14 +82,8 @@ def _parts(block: Block, path: str, conversion: Conversion) -> list[Part]:
 def parts_content(content: Any, path: str, conversion: Conversion) -> str | list[Part]:
     """Convert a list of blocks to the content of a user message or a tool output."""
     blocks = enumerate(_blocks(content, path, conversion))
-    return _as_content([part for index, block in blocks for part in _parts(block, f"{path}[{index}]", conversion)])
-
-
-def _as_content(parts: list[Part], text: str = "input_text") -> str | list[Part]:
-    """Content as a string if it is a single text of type `text`, else the parts."""
-    if len(parts) == 1 and parts[0]["type"] == text:
-        return str(parts[0]["text"])
-    return parts
+    parts = [part for index, block in blocks for part in _parts(block, f"{path}[{index}]", conversion)]
+    return joined(parts, "input_text")
 
 
 def _blocks(content: Any, path: str, conversion: Conversion) -> list[Block]:

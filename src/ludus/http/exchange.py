@@ -102,20 +102,20 @@ class HttpExchange:
         else:
             self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
             self._body += piece
-        self._tell()
+        self._notify()
         return len(self._body)
 
     def complete(self) -> None:
         """The request has arrived to its end."""
         self.whole = True
-        self._tell()
+        self._notify()
 
     def disconnect(self) -> None:
         """The client is gone."""
         self.disconnected = not self.ended
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._unread = True
         if self._changed is not None:
             self._changed.set()
@@ -242,7 +242,7 @@ class HttpExchange:
             transport.write(head + body)
         if not more:
             self.ended = True
-            self._tell()
+            self._notify()
             self._connection.end(self)
 
 

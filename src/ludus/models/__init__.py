@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,16 @@ def open_model(spec: str | Settings | Model, settings: Settings | None = None) -
     return KINDS[kind](rest, fields)
 
 
-def _local(rest: str, settings: Settings) -> Model:
-    from ludus.models.local import LocalModel
+def _configured(kind: str, fields: Settings) -> Model:
+    """A model of the class `module:Class` in this package, with checked settings."""
+    module, _, name = kind.partition(":")
+    model_class: Any = getattr(import_module(f"ludus.models.{module}"), name)
+    model: Model = model_class(config=checked(model_class.Config, fields, "model"))
+    return model
 
-    return LocalModel(checked(LocalModel.Config, {**({"path": rest} if rest else {}), **settings}, "model"))
+
+def _local(rest: str, settings: Settings) -> Model:
+    return _configured("local:LocalModel", {**({"path": rest} if rest else {}), **settings})
 
 
 def _scripted(rest: str, settings: Settings) -> Model:
@@ -80,48 +87,36 @@ def _replay(rest: str, settings: Settings) -> Model:
 
 
 def _openai(rest: str, settings: Settings) -> Model:
-    from ludus.models.openai import OpenAIModel
-
     fields = {**_endpoint(rest), **settings}
     if not fields.get("model"):
         raise UserError("openai names no model", "Write it as openai:NAME, for example openai:gpt-4.1-mini")
-    return OpenAIModel(checked(OpenAIModel.Config, fields, "model"))
+    return _configured("openai:OpenAIModel", fields)
 
 
 def _vllm(rest: str, settings: Settings, kind: str = "vllm") -> Model:
-    from ludus.models.vllm import VllmModel
-
     fields = {**_endpoint(rest, f"{kind}:"), **settings}
     if "base_url" not in fields:
         raise UserError(
             f"{kind} names no server", f"Write it as {kind}:URL#NAME, for example {kind}:http://127.0.0.1:8000/v1#m"
         )
-    return VllmModel(checked(VllmModel.Config, fields, "model"))
+    return _configured("vllm:VllmModel", fields)
 
 
 def _remote(rest: str, settings: Settings) -> Model:
-    from ludus.models.remote import RemoteModel
-
     url = rest.rstrip("/") or str(settings.pop("base_url", ""))
     if not url:
         raise UserError("remote names no server", "Write it as remote:URL, for example remote:http://127.0.0.1:8003")
-    fields = {"base_url": url if url.endswith("/v1") else f"{url}/v1", **settings}
-    return RemoteModel(checked(RemoteModel.Config, fields, "model"))
+    return _configured("remote:RemoteModel", {"base_url": url if url.endswith("/v1") else f"{url}/v1", **settings})
 
 
 def _transformers(rest: str, settings: Settings) -> Model:
-    from ludus.models.transformers import TransformersModel
-
-    fields = {**({"path": rest} if rest else {}), **settings}
-    return TransformersModel(config=checked(TransformersModel.Config, fields, "model"))
+    return _configured("transformers:TransformersModel", {**({"path": rest} if rest else {}), **settings})
 
 
 def _azure(rest: str, settings: Settings) -> Model:
-    from ludus.models.azure import AzureModel
-
     if not rest and "model" not in settings:
         raise UserError("azure names no deployment", "Write it as azure:DEPLOYMENT")
-    return AzureModel(checked(AzureModel.Config, {**({"model": rest} if rest else {}), **settings}, "model"))
+    return _configured("azure:AzureModel", {**({"model": rest} if rest else {}), **settings})
 
 
 KINDS: dict[str, Callable[[str, Settings], Model]] = {

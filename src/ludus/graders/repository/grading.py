@@ -96,7 +96,7 @@ async def grade_change(
     }
     bench = _Bench(provider, base, spec, seconds, preparation)
     ended = await bench.run(checkout, request)
-    judge = in_thread if len(ended.stdout) > _LARGE else _here
+    judge = in_thread if len(ended.stdout) > _LARGE else _on_the_loop
     reports = await judge(_reports, ended, secret)
     if not _started(reports) and not (ended.out_of_memory and await bench.starts(request)):
         last = " ".join(ended.stderr.decode(errors="replace").split())[-200:]
@@ -104,7 +104,7 @@ async def grade_change(
     return Grade.of(tests, await judge(_not_passed, listed, reports, hidden, ended))
 
 
-async def _here(call: Callable[..., Any], *arguments: Any) -> Any:
+async def _on_the_loop(call: Callable[..., Any], *arguments: Any) -> Any:
     return call(*arguments)
 
 

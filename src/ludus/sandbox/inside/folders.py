@@ -40,7 +40,7 @@ def empty(path: str, budget: int = 10_000, depth: int = 64) -> bool:
     return True
 
 
-def tidy(path: str, mode: int) -> None:
+def reset_metadata(path: str, mode: int) -> None:
     """Reset the mode, times and extended attributes of a path that stays: they can carry state too."""
     try:
         for name in os.listxattr(path):

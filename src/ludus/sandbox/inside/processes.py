@@ -37,10 +37,10 @@ def descendants(relay: Relay) -> set[int]:
     return known
 
 
-def be_ended_first() -> None:
-    """Let the kernel end this process and its children before the supervisor if memory runs out."""
+def prefer_oom_kill() -> None:
+    """Let the kernel kill this process and its children before the supervisor if memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
-    except OSError:  # not where Landlock forbids it: the host then sees why the sandbox died
+    except OSError:  # Landlock may forbid it: the host then sees why the sandbox died
         pass

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ludus.runtime.frames import HEADER, frame_start
-from ludus.sandbox.inside.folders import empty, tidy, used_files
-from ludus.sandbox.inside.processes import be_ended_first, descendants, used_memory
+from ludus.sandbox.inside.folders import empty, reset_metadata, used_files
+from ludus.sandbox.inside.processes import descendants, prefer_oom_kill, used_memory
 from ludus.sandbox.inside.program import Running
 from ludus.sandbox.inside.python import run_python
 from ludus.sandbox.inside.relay import Relay
@@ -79,7 +79,7 @@ class Supervisor:
     def serve(self) -> NoReturn:
         """Answer requests, one at a time."""
         for path, mode in self.modes.items():
-            tidy(path, mode)
+            reset_metadata(path, mode)
         self.baseline = {path: used_files(path) for path in self.writable}
         gc.collect()
         gc.freeze()  # a fork that collects garbage would copy these pages
@@ -225,7 +225,7 @@ class Supervisor:
             try:
                 clean = all(map(empty, self.writable))
                 for path, mode in self.modes.items():
-                    tidy(path, mode)
+                    reset_metadata(path, mode)
                 os._exit(0 if clean else 1)
             finally:
                 os._exit(1)
@@ -244,7 +244,7 @@ class Supervisor:
         for name in ("SIGPIPE", "SIGXFSZ", "SIGINT"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         prctl(PR_SET_DUMPABLE, 1)  # as in a process of its own: it may look at itself in /proc
-        be_ended_first()
+        prefer_oom_kill()
         self.limit(program.request["timeout"])
         environ, argv = {**self.environ, **start["env"]}, start["argv"]
         os.chdir(os.path.join(self.home, start["cwd"] or ""))
