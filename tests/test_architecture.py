@@ -1,10 +1,11 @@
-"""The shape of the code: imports point one way and never in a circle, and no two classes share a name."""
+"""The shape of the code: rooms are layers, imports never run in a circle, and no two classes share a name."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,24 +15,23 @@ import ludus
 ROOT = Path(ludus.__file__).parent
 PACKAGES = Path(__file__).parents[1] / "packages"
 
-#: Each room may import from rooms of its own line and of the lines below it.
-ROOMS = """
-    cli testing
-    environments cookbook
-    api rescore compare profile bench credit qualify data train serve collection view telemetry
-    agents models graders sandbox integrations remote http
-    store
-    words dialects
-    runtime
-    errors
-"""
-LAYERS = {room: -depth for depth, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}
+PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+#: The drawing of docs/architecture.md, one layer a line. A room knows the rooms of the lines below its own.
+DRAWING = [
+    [room.strip().removeprefix("the ") for room in line.split(",")]
+    for line in re.findall(r"^ {4}(\S.*)$", PAGE.partition("## The rooms")[2].partition("\n\n|")[0], re.MULTILINE)
+]
+HEIGHTS = {room: -depth for depth, line in enumerate(DRAWING) for room in line}
 
 #: The words: one file each at the top, which say what the architecture is.
 WORDS = """
     agent dataset environment episode folder game model outcome prompt record recorder resources response rollout task
     tokens tools
 """.split()
+
+#: Rooms that are one file beside the words.
+FILES = {"api", "errors", "testing"}
 
 #: A text that names a module, as in `python -m ludus.serve.worker` or `ludus.agents.simple:SimpleAgent`.
 _MODULE = re.compile(r"(ludus(?:\.\w+){2,}|ludus(?:\.\w+)+(?=:))(?::\w+)?")
@@ -69,18 +69,36 @@ def modules_named(tree: ast.Module) -> Iterator[tuple[int, str]]:
 EDGES = {name: {other for _, other in modules_named(tree) if other != name} for name, tree in TREES.items()}
 
 
-def layer(module: str) -> int:
-    return LAYERS.get(module.split(".")[1], LAYERS["words"])
+def room_of(module: str) -> str:
+    room = module.split(".")[1]
+    return "words" if room in WORDS else room
 
 
-def test_nothing_imports_from_a_layer_above_its_own():
+def test_the_drawing_holds_every_room_once():
+    rooms = {path.stem for path in ROOT.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    rooms |= {"words", *FILES}
+    assert sorted(room for line in DRAWING for room in line) == sorted(rooms)
+
+
+def test_every_room_is_described():
+    described = set(re.findall(r"`(\w+)/`", "".join(re.findall(r"^\| (`[\w/`, ]+) \|", PAGE, re.MULTILINE))))
+    assert described == HEIGHTS.keys() - {"words", *FILES}
+
+
+def test_a_room_knows_only_rooms_on_lines_below_its_own():
     wrong = [
-        f"{name}:{line} imports {other}"
+        f"{name}:{line} names {other}"
         for name, tree in TREES.items()
         for line, other in modules_named(tree)
-        if layer(other) > layer(name)
+        if room_of(other) != room_of(name) and HEIGHTS[room_of(other)] >= HEIGHTS[room_of(name)]
     ]
     assert not wrong
+
+
+def test_no_two_lines_of_the_drawing_could_be_one():
+    known = {(room_of(name), room_of(other)) for name, edges in EDGES.items() for other in edges}
+    for line, below in pairwise(DRAWING):
+        assert any((room, other) in known for room in line for other in below), f"{line} knows none of {below}"
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -113,7 +131,7 @@ def reachable(start: str, edges: dict[str, set[str]]) -> set[str]:
 
 
 def test_the_files_at_the_top_are_the_words():
-    files = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__", "api", "errors", "testing"}
+    files = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__", *FILES}
     assert files == set(WORDS)
 
 
