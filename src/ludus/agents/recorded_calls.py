@@ -34,7 +34,7 @@ class AnsweredCall(NamedTuple):
 def answered_calls(output: list[Item], by_user: Iterable[UserCall] = ()) -> Iterator[AnsweredCall]:
     """The calls that were run, the calls of a simulated user where they were made.
 
-    Models reuse ids: an output belongs to the oldest call with its id that has none yet.
+    Models reuse ids: an output belongs to the oldest unanswered call with its id.
     """
     waiting: defaultdict[str, deque[int]] = defaultdict(deque)
     user_calls = deque(by_user)

@@ -36,7 +36,7 @@ _FAILED: Headers = [
 
 
 class _Connection(Protocol):
-    """What an exchange needs of the connection that it belongs to."""
+    """The connection of an exchange."""
 
     transport: asyncio.Transport
     writable: asyncio.Event | None

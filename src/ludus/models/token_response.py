@@ -1,4 +1,4 @@
-"""The response of a model that knows its tokens: id, usage and why it was cut, made of the ids."""
+"""The response of a model that knows its tokens: the ids give its id, its usage and its stop reason."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class EngineImage:
-    """What an engine says about an image."""
+    """An image as an engine describes it."""
 
     id: str
     env: dict[str, str]

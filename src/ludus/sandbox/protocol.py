@@ -42,14 +42,14 @@ class SandboxLimits:
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """What a sandbox is made of. Equal specs share a pool of warm sandboxes."""
+    """The image, limits, files and packages of a sandbox. Equal specs share a pool of warm sandboxes."""
 
     image: str | None = None  #: a root file system or an image, for providers that take one; None is the host's own
     limits: SandboxLimits = SandboxLimits()
     env: Mapping[str, str] = field(default_factory=dict, hash=False)
     files: Mapping[str, bytes] = field(default_factory=dict, hash=False)  #: written when the sandbox opens
     folders: tuple[str, ...] = ()  #: names of folders of HOME that are found at the root too: `app` as /app
-    packages: tuple[str, ...] = ()  #: Python distributions that programs may import, with what they require
+    packages: tuple[str, ...] = ()  #: Python distributions that programs may import, with their requirements
     preload: tuple[str, ...] = ()  #: modules that every Python program finds imported already
     background: bool = False  #: whether processes go on after the `exec` that started them, until the sandbox closes
     unix_sockets: bool = False  #: whether programs talk to each other through Unix sockets

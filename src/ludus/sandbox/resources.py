@@ -74,7 +74,7 @@ class SandboxResources(Resources):
 
     Config = SandboxConfig
 
-    #: What the sandbox of a session is made of. A session may replace it in `open`, before the first use.
+    #: The spec of a session's sandbox. A session may replace it in `open`, before the first use.
     sandbox_spec: ClassVar[SandboxSpec] = SandboxSpec()
 
     #: Whether rows may name an image of their own, so that `oci` can be used without the setting `image`.

@@ -69,7 +69,7 @@ _REFUSED = {
     "msgget": (68, 186),
     "mq_open": (240, 180),
 }
-#: Refused as if the kernel did not know the call, so that the C library uses an older one that is checked below.
+#: Refused as unknown calls, so that the C library uses an older call, which is checked below.
 _UNKNOWN = {"clone3": (435, 435)}
 
 #: Refused if the first argument is process 1.

@@ -99,7 +99,7 @@ def _is_met(expectation: Expectation, value: Any) -> bool:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Replaces assertions in test functions, and keeps what they expect."""
+    """Replaces assertions in test functions, and keeps their expected values."""
 
     def __init__(self, path: str, check: str, raises: str, expectations: list[Expectation]) -> None:
         self._names = [path]

@@ -49,7 +49,7 @@ def pytest_runtest_logreport(report):
 
 
 def image_name(row: Mapping[str, Any]) -> str | None:
-    """The image of a row: the one that it names, or the one that SWE-bench or SWE-Gym built for its instance."""
+    """The image that a row names, or that SWE-bench or SWE-Gym built for its instance."""
     if named := row.get("image_name") or row.get("image"):
         return str(named)
     instance, subset = str(row.get("instance_id") or ""), str(row.get("subset") or "")

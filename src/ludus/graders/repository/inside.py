@@ -18,7 +18,7 @@ from decimal import Decimal
 from typing import Any
 
 LONGEST = 1 << 20  # bytes of one report
-MOST_PARTS = 100_000  # of what a test looks for a value in
+MOST_PARTS = 100_000  # of a collection in which a test looks for a value
 DEEPEST = 12
 FRAMEWORK = ("_pytest", "pytest", "pluggy", "unittest", "doctest", "builtins")
 

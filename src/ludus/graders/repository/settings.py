@@ -1,6 +1,6 @@
 """The file from which pytest takes its settings: found among the files of the checkout, never among a model's.
 
-pytest is told to read this file and no other (`-c`), so that a file which a model adds cannot name a plugin.
+pytest is told to read this file and no other (`-c`), so that a model's file cannot name a plugin.
 """
 
 from __future__ import annotations

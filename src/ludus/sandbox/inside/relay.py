@@ -1,6 +1,6 @@
 """Bytes on their way between the host, files in memory and pipes, through one buffer that is wiped.
 
-No other object of the supervisor ever holds them, so that a later program, which is a fork of it, cannot find them.
+No other object of the supervisor ever holds them: a later program is a fork of it and must not find them.
 """
 
 from __future__ import annotations
