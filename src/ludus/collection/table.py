@@ -49,11 +49,11 @@ def environment_lines(metrics: dict[str, Any]) -> list[list[str]]:
     ks = _ks(_most_repeats(metrics))
     rates = [f"pass@{k}" for k in ks]
     lines = [["environment", "completed", "failed", "masked", "mean reward", *rates, "a pass"]]
-    for name, metrics in environments.items():
-        counts = [f"{metrics['counts'][outcome]:,}" for outcome in ("completed", "failed", "masked")]
-        values = [metrics["reward"]["mean"], *(metrics["pass@k"].get(str(k)) for k in ks)]
+    for name, own in environments.items():
+        counts = [f"{own['counts'][outcome]:,}" for outcome in ("completed", "failed", "masked")]
+        values = [own["reward"]["mean"], *(own["pass@k"].get(str(k)) for k in ks)]
         numbers = ["-" if value is None else f"{value:.3f}" for value in values]
-        lines.append([name, *counts, *numbers, pass_mark(metrics["pass_reward"])])
+        lines.append([name, *counts, *numbers, pass_mark(own["pass_reward"])])
     return lines
 
 

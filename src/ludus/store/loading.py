@@ -107,7 +107,7 @@ def _task_id(task: Row, index: Any) -> str:
 def _take_tokens(rollout: Rollout) -> None:
     """Move the tokens of model calls from the items, where NeMo Gym keeps them, into the rollout's calls."""
     output = rollout.response.output if rollout.response is not None else []
-    if any("prefix" in call for call in rollout.calls) or all(item.keys().isdisjoint(TOKEN_IDS) for item in output):
+    if any("prefix" in call for call in rollout.calls) or not any(key in item for item in output for key in TOKEN_IDS):
         return
     calls: list[dict[str, Any]] = []
     log, written = TokenLog(), 0

@@ -69,9 +69,9 @@ def overview(database: sqlite3.Connection) -> dict[str, Any]:
 
 def outcome_counts(database: sqlite3.Connection) -> dict[str, int]:
     """The number of rollouts by outcome. `retried` counts failed attempts that were tried again."""
-    rows = database.execute("SELECT outcome, count(*) FROM rollouts WHERE final = 1 GROUP BY outcome").fetchall()
+    ended = dict(database.execute("SELECT outcome, count(*) FROM rollouts WHERE final = 1 GROUP BY outcome").fetchall())
     retried = database.execute("SELECT count(*) FROM rollouts WHERE final = 0 AND outcome = 'failed'").fetchone()[0]
-    counts = {"completed": 0, "masked": 0, "failed": 0} | dict(rows)
+    counts = {name: int(ended.get(name, 0)) for name in ("completed", "masked", "failed")}
     return {"dispatched": sum(counts.values()), **counts, "retried": retried}
 
 

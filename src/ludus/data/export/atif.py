@@ -135,10 +135,10 @@ class _Steps:
                 step["reasoning_content"] = thought
             if refusal := message.get("refusal"):
                 step["extra"] = {"refusal": refusal}
-            if calls := message.get("tool_calls"):
-                step["tool_calls"] = [_tool_call(call) for call in calls]
-                for call in calls:
-                    self._calls[call["id"]] = step
+            if tool_calls := message.get("tool_calls"):
+                step["tool_calls"] = [_tool_call(tool_call) for tool_call in tool_calls]
+                for tool_call in tool_calls:
+                    self._calls[tool_call["id"]] = step
         if "prefix" in call:
             step["metrics"] = self._metrics(call)
         if copied:

@@ -96,9 +96,9 @@ class OfferedTools:
         """The tools of one rollout. They are shared with other rollouts: do not change them."""
         written = encode(offered)  # compared as bytes: in Python, 1 equals true
         if written != self._offered:
-            tools: list[str] = []
-            self._tools = tools_to_chat(offered, Conversion("bad_request", self._target, tools))
-            self._offered, self._lost = written, tools
+            losses: list[str] = []
+            self._tools = tools_to_chat(offered, Conversion("bad_request", self._target, losses))
+            self._offered, self._lost = written, losses
         lost += self._lost
         return self._tools
 
