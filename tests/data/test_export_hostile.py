@@ -49,7 +49,7 @@ def test_a_whole_last_line_without_a_newline_is_read(whole, tmp_path):
     [
         (gzip.compress, "run.jsonl: this is gzip. Unpack it: gunzip -k FILE"),
         (lambda data: b"[" + data.rstrip().replace(b"\n", b",") + b"]", "run.jsonl: this is a JSON array. Write each"),
-        (lambda data: data + b"[1]", "run.jsonl:4: not a rollout: not a JSON object. Repair the line or remove it"),
+        (lambda data: data + b"[1]\n", "run.jsonl:4: not a rollout: not a JSON object. Repair the line or remove it"),
         (lambda data: data.replace(b"1.0", b"NaN", 1), "run.jsonl:1: not a rollout: a reward must be a finite number"),
         (lambda data: b"\xff" + data, "run.jsonl:1: not JSON: the text is not UTF-8. Repair the line or remove it"),
     ],
