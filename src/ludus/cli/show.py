@@ -63,9 +63,9 @@ def _browse(file: Path | None, rollout: str | None, *, as_json: bool) -> None:
 
     if rollout is not None or as_json:
         raise UserError("--browse shows all rollouts in a terminal", "Leave N, --id and --json out")
-    found = file or (Path("runs") if Path("runs").is_dir() else Path())
-    if not found.exists():
-        raise UserError(f"{found} does not exist", "Name a collection's folder, or a folder with several of them")
+    path = file or (Path("runs") if Path("runs").is_dir() else Path())
+    if not path.exists():
+        raise UserError(f"{path} does not exist", "Name a collection's folder, or a folder with several of them")
     try:
         from ludus.cli.browser.app import browse
     except ModuleNotFoundError as error:
@@ -73,8 +73,8 @@ def _browse(file: Path | None, rollout: str | None, *, as_json: bool) -> None:
             raise
         raise missing_extra("textual", "tui") from None
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError("--browse needs a terminal", f"Without one: ludus show {found}, or ludus view {found}")
-    browse([found])
+        raise UserError("--browse needs a terminal", f"Without one: ludus show {path}, or ludus view {path}")
+    browse([path])
 
 
 class _Listed:
@@ -126,7 +126,7 @@ class _Listed:
         from ludus.store.counting import SeenRollouts
         from ludus.store.stored_run import failed_attempts
 
-        return ((each.number, each.line) for each in failed_attempts(self.failures, SeenRollouts(), _HINT))
+        return ((attempt.number, attempt.line) for attempt in failed_attempts(self.failures, SeenRollouts(), _HINT))
 
     def count_failed(self) -> int:
         """How many failed attempts there are beside what is listed."""

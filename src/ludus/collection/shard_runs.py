@@ -85,8 +85,8 @@ class ShardJournal:
 class ShardRun:
     """The run of one shard: what its run.json says, and its journals."""
 
-    def __init__(self, given: str | Path) -> None:
-        self.path, self.stored = Path(given), StoredRun(given)
+    def __init__(self, path: str | Path) -> None:
+        self.path, self.stored = Path(path), StoredRun(path)
         self.files = self.stored.files
         self.described = self._described()
         self.shard = self._shard()
@@ -111,7 +111,7 @@ class ShardRun:
         """The lines of both journals, each in its order, read at the same pace: the repeats of a task are close."""
         waiting = {journal: journal.lines() for journal in (self.rollouts, self.failures)}
         while waiting:
-            journal = min(waiting, key=lambda each: each.share)
+            journal = min(waiting, key=lambda journal: journal.share)
             line = next(waiting[journal], None)
             if line is not None:
                 yield line
@@ -146,14 +146,14 @@ def check_shards(runs: Sequence[ShardRun], *, partial: bool) -> list[Shard]:
     """Refuse runs that are not the shards of one collection, each once. Returns the missing shards."""
     if not runs:
         raise UserError("no shards are given", "Name the folders of the shards")
-    first, found = runs[0], dict[Shard, ShardRun]()
+    first, by_shard = runs[0], dict[Shard, ShardRun]()
     for run in runs:
         _check_same_run(first, run)
-        other = found.setdefault(run.shard, run)
+        other = by_shard.setdefault(run.shard, run)
         if other is not run:
             raise UserError(f"shard {run.shard} is given twice: {other.path} and {run.path}", "Leave one of them out")
     every = (Shard(number, first.shard.total) for number in range(1, first.shard.total + 1))
-    missing = [shard for shard in every if shard not in found]
+    missing = [shard for shard in every if shard not in by_shard]
     if missing and not partial:
         names = ", ".join(str(shard) for shard in missing[:_NAMED])
         more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
@@ -163,11 +163,11 @@ def check_shards(runs: Sequence[ShardRun], *, partial: bool) -> list[Shard]:
 
 
 def _check_same_run(first: ShardRun, run: ShardRun) -> None:
-    found = differences(first.identity, run.identity)
+    changed = differences(first.identity, run.identity)
     for name in _SAME_OPTIONS:
-        found += differences(first.options.get(name), run.options.get(name), name)
+        changed += differences(first.options.get(name), run.options.get(name), name)
     if first.shard.total != run.shard.total:
-        found.insert(0, ("the number of shards", first.shard.total, run.shard.total))
-    if found:
-        listed = "; ".join(f"{key} is {theirs!r:.60} and {ours!r:.60}" for key, theirs, ours in found[:3])
+        changed.insert(0, ("the number of shards", first.shard.total, run.shard.total))
+    if changed:
+        listed = "; ".join(f"{key} is {theirs!r:.60} and {ours!r:.60}" for key, theirs, ours in changed[:3])
         raise UserError(f"{first.path} and {run.path} are of different runs: {listed}", "Merge shards of one run")

@@ -74,9 +74,9 @@ class Scores:
         self.reward: dict[str, Any] = {}  # the figures of all rewards, as metrics.json has them
 
     @classmethod
-    def read(cls, given: Path, pass_reward: float | None = None) -> Scores:
+    def read(cls, path: Path, pass_reward: float | None = None) -> Scores:
         """Read a collection's folder or a file of rollouts."""
-        run = StoredRun.opened(given, _HINT)
+        run = StoredRun.opened(path, _HINT)
         scores = cls(pass_reward, run.pass_rewards)
         figures = RewardFigures(run.scales)
         with run.lines() as lines:
@@ -146,36 +146,36 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
 
 def warnings_about(a: Scores, b: Scores) -> list[str]:
     """Warnings about differences between two collections that make them harder to compare."""
-    found = []
+    warnings = []
     if a.identity is not None and b.identity is not None:
         settings = differences(a.identity.get("environments"), b.identity.get("environments"), "environments")
-        found += [f"{path} is {of_a!r:.60} in A and {of_b!r:.60} in B" for path, of_a, of_b in settings]
+        warnings += [f"{path} is {of_a!r:.60} in A and {of_b!r:.60} in B" for path, of_a, of_b in settings]
         of_a, of_b = ((identity.get("dataset") or {}).get("digest") for identity in (a.identity, b.identity))
         if of_a != of_b:
-            found.append("the runs had different datasets; only tasks with the same id are compared")
+            warnings.append("the runs had different datasets; only tasks with the same id are compared")
     elif a.identity is not None or b.identity is not None:
-        found.append(f"{'B' if b.identity is None else 'A'} has no run.json, so it is unknown how it was collected")
+        warnings.append(f"{'B' if b.identity is None else 'A'} has no run.json, so it is unknown how it was collected")
     if a.verifiers and b.verifiers and a.verifiers != b.verifiers:
-        found.append(
+        warnings.append(
             "rewards were given by different verifiers; score again with: ludus verify FILE --stale --output OUT"
         )
     if a.pass_rewards and b.pass_rewards and a.pass_rewards != b.pass_rewards:
-        found.append(f"a pass is a reward {_passes(a)} in A and {_passes(b)} in B; choose one with --pass")
+        warnings.append(f"a pass is a reward {_passes(a)} in A and {_passes(b)} in B; choose one with --pass")
     changed = sum(
         1
         for name, task in a.tasks.items()
         if name in b.tasks and task.content and b.tasks[name].content and task.content != b.tasks[name].content
     )
     if changed:
-        found.append(f"{changed:,} tasks have the same id in A and B but different content")
+        warnings.append(f"{changed:,} tasks have the same id in A and B but different content")
     for name, run in (("A", a), ("B", b)):
-        found += [f"the last line of {name} is torn and left out"] if run.torn else []
-        found += [f"{run.duplicates:,} duplicated lines of {name} are left out"] if run.duplicates else []
-    return found
+        warnings += [f"the last line of {name} is torn and left out"] if run.torn else []
+        warnings += [f"{run.duplicates:,} duplicated lines of {name} are left out"] if run.duplicates else []
+    return warnings
 
 
 def _passes(scores: Scores) -> str:
-    return " or ".join(f"of {each:g} or more" for each in sorted(scores.pass_rewards))
+    return " or ".join(f"of {reward:g} or more" for reward in sorted(scores.pass_rewards))
 
 
 def _task_id(row: dict[str, Any]) -> str:

@@ -135,11 +135,11 @@ class Recall:
         """Refuse an environment of which the runs have no rollout: a report of zeros would read as good news."""
         if self.total.findings or not self._others:
             return
-        given = getattr(self._environment, "name", self._environment)  # of a Path: the folder's name
+        wanted = getattr(self._environment, "name", self._environment)  # of a Path: the folder's name
         runs = str(self.runs[0].path) if len(self.runs) == 1 else f"the {len(self.runs)} runs"
-        found = ", ".join(f"{name:.80}" for name in self._others)
+        others = ", ".join(f"{name:.80}" for name in self._others)
         hint = f"Use --env {option_for(next(iter(self._others)))}"
-        raise UserError(f"no rollout of {runs} is of the environment {given}, they are of {found}", hint)
+        raise UserError(f"no rollout of {runs} is of the environment {wanted}, they are of {others}", hint)
 
     def _remove_empty_output(self, kind: type[BaseException] | None, *_: object) -> None:
         """After an error, take away the folder that was made for the output, unless a corrected run is in it."""
@@ -192,8 +192,8 @@ class Recall:
 
         A run in which nothing changes gets no copy.
         """
-        found = run.tally.findings
-        if self.output is not None and (run.tally.changed or found["failed"] or found["new"]):
+        findings = run.tally.findings
+        if self.output is not None and (run.tally.changed or findings["failed"] or findings["new"]):
             folder = _unused(self.output, run.name)
             with contextlib.ExitStack() as stack:
                 stack.callback(shutil.rmtree, part := draft_path(folder), ignore_errors=True)
@@ -216,11 +216,11 @@ def recall(runs: Iterable[str | Path], environment: str | Path, **options: Any) 
 
     recall(["runs/first"], "./bank").total.findings["wrong"]
     """
-    found = Recall(runs, environment, **options)
-    with contextlib.closing(found.rescorings()) as rescorings:
+    recalled = Recall(runs, environment, **options)
+    with contextlib.closing(recalled.rescorings()) as rescorings:
         for rescoring in rescorings:
             run_to_end(rescoring.run())
-    return found
+    return recalled
 
 
 def _parsed(line: bytes) -> Row:

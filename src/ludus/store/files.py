@@ -27,12 +27,12 @@ class Files:
         self._name_others()
 
     @classmethod
-    def of(cls, given: str | Path) -> Self:
+    def of(cls, path: str | Path) -> Self:
         """The files of a run that a user names: by its folder, or by its file of rollouts.
 
         A file `rollouts.jsonl` is that of its folder, unless the run was written to a file of that name.
         """
-        path, files = Path(given), cls(given)
+        path, files = Path(path), cls(path)
         if path.is_dir():
             files.is_folder, files.rollouts = True, path / ROLLOUTS
         elif path.is_file():
@@ -92,9 +92,9 @@ class Files:
         return read_json_object(self.run)
 
 
-def rollouts_of(given: str | Path, hint: str = "Name a collection's folder or a file") -> Files:
+def rollouts_of(path: str | Path, hint: str = "Name a collection's folder or a file") -> Files:
     """The files of a run that has a file of rollouts. `hint` ends the error if there is none."""
-    path, files = Path(given), Files.of(given)
+    path, files = Path(path), Files.of(path)
     try:
         os.stat(path)
     except OSError as error:

@@ -31,13 +31,13 @@ def identity(
     environments: list[Environment], model: Model, dataset: dict[str, Any], seed: int, shard: str | None = None
 ) -> dict[str, Any]:
     """The inputs that determine a rollout's content, and the shard, if the collection is split."""
-    found: dict[str, Any] = {
+    inputs: dict[str, Any] = {
         "environments": {environment.name: _environment_identity(environment) for environment in environments},
         "dataset": dataset,
         "model": {"name": model.name, "settings": model.settings()},
         "seed": seed,
     }
-    return found if shard is None else {**found, "shard": shard}
+    return inputs if shard is None else {**inputs, "shard": shard}
 
 
 def describe(identity: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

@@ -63,8 +63,8 @@ class StoredRow:
             return None
         row = self.row
         name, cause = f"line-{row.get('line')}", row.get("cause")
-        kept = isinstance(row.get("text"), str) and row["rollout_id"] == row["task_id"] == name
-        return bad_row(cause) if kept and isinstance(cause, str) and "response" not in row else None
+        is_text = isinstance(row.get("text"), str) and row["rollout_id"] == row["task_id"] == name
+        return bad_row(cause) if is_text and isinstance(cause, str) and "response" not in row else None
 
     @property
     def head(self) -> Row:
@@ -102,13 +102,13 @@ class StoredRow:
 
     def response(self) -> Response:
         """The recorded response. A plain string is a response with one message."""
-        given = self.row.get("response")
-        if given is None:
+        response = self.row.get("response")
+        if response is None:
             raise bad_row("the row has no response", "verify")
-        if isinstance(given, str):
-            return Response.of(message(given))
+        if isinstance(response, str):
+            return Response.of(message(response))
         try:
-            return Response.checked(given)
+            return Response.checked(response)
         except Failure as error:
             raise bad_row(f"response: {error.cause}", "verify") from None
 

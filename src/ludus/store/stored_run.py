@@ -49,15 +49,15 @@ class StoredRun:
     sum(1 for rollout in run.rollouts())
     """
 
-    def __init__(self, given: str | Path, hint: str = _REPAIR) -> None:
-        self.path, self.hint = Path(given), hint
-        self.files = Files.of(given)
+    def __init__(self, path: str | Path, hint: str = _REPAIR) -> None:
+        self.path, self.hint = Path(path), hint
+        self.files = Files.of(path)
 
     @classmethod
-    def opened(cls, given: str | Path, hint: str = "Name a collection's folder or a file") -> StoredRun:
+    def opened(cls, path: str | Path, hint: str = "Name a collection's folder or a file") -> StoredRun:
         """A run that has a file of rollouts. `hint` ends the error if there is none."""
-        rollouts_of(given, hint)
-        return cls(given)
+        rollouts_of(path, hint)
+        return cls(path)
 
     def described(self) -> Row:
         """The content of run.json; empty if it is missing, broken or nested too deeply."""
@@ -188,16 +188,16 @@ def _rows(path: Path, hint: str) -> Iterator[tuple[int, bytes, Row]]:
             yield number, line, row
 
 
-def each_run_once(given: Iterable[str | Path], command: str) -> list[Path]:
+def each_run_once(named: Iterable[str | Path], command: str) -> list[Path]:
     """The paths of runs. A run that is named twice would count twice. `command` names the user's command."""
     paths: dict[Path, Path] = {}
-    for path in map(Path, given):
+    for path in map(Path, named):
         file = rollouts_of(path).rollouts.resolve()
         if file in paths:
             raise UserError(f"{path} is the same run as {paths[file]}", "Name each run once")
         paths[file] = path
     if not paths:
-        raise UserError("no run is given", f"Name a collection's folder: {command} runs/first")
+        raise UserError("no run is named", f"Name a collection's folder: {command} runs/first")
     return list(paths.values())
 
 

@@ -134,10 +134,11 @@ class RunIndex:
 
     def tag_matches(self, query: str, tag: str) -> int:
         """Add a tag to every rollout that matches a query. Returns their number."""
-        found = parse_query(query)
+        matched = parse_query(query)
         with self._writing(self.texts.path) as database:
             matches = database.execute(
-                f"SELECT DISTINCT r.key, r.rollout_id, n.note, n.tags FROM {FROM} WHERE {found.where}", found.parameters
+                f"SELECT DISTINCT r.key, r.rollout_id, n.note, n.tags FROM {FROM} WHERE {matched.where}",
+                matched.parameters,
             ).fetchall()
             for row in matches:
                 tags = [*(row["tags"] or "").split(), tag]
@@ -148,18 +149,18 @@ class RunIndex:
     def line(self, rollout: int) -> tuple[sqlite3.Row, bytes] | None:
         """The figures of a rollout, and its line of the journal."""
         with self.reading() as database:
-            found = database.execute(
+            row = database.execute(
                 "SELECT r.*, t.environment, t.task_id FROM rollouts r JOIN tasks t ON t.id = r.task WHERE r.id = ?",
                 (rollout,),
             ).fetchone()
-        if found is None:
+        if row is None:
             return None
         try:
-            with self.journals[found["file"]].open("rb") as file:
-                file.seek(found["offset"])
-                return found, file.read(found["length"])
+            with self.journals[row["file"]].open("rb") as file:
+                file.seek(row["offset"])
+                return row, file.read(row["length"])
         except OSError as error:
-            raise cannot_read(self.journals[found["file"]], error) from error
+            raise cannot_read(self.journals[row["file"]], error) from error
 
     def progress(self, database: sqlite3.Connection) -> dict[str, int]:
         """How much of the journals is indexed, in bytes."""
@@ -276,14 +277,14 @@ def _task(database: sqlite3.Connection, facts: Facts, tasks: dict[tuple[str, str
     name = facts.environment, facts.task_id
     known = tasks.get(name)
     if known is None:
-        found = database.execute("SELECT id FROM tasks WHERE environment = ? AND task_id = ?", name).fetchone()
-        if found is None:
+        row = database.execute("SELECT id FROM tasks WHERE environment = ? AND task_id = ?", name).fetchone()
+        if row is None:
             added = database.execute(
                 "INSERT INTO tasks (environment, task_id, about) VALUES (?, ?, ?)", (*name, facts.columns["about"])
             )
             known = int(added.lastrowid or 0)
         else:
-            known = int(found["id"])
+            known = int(row["id"])
         tasks[name] = known
     return known
 

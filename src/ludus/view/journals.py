@@ -47,10 +47,10 @@ def is_continued(path: Path, known: sqlite3.Row) -> bool:
 def identity(path: Path) -> str:
     """The file itself: a file that took its place has another number."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return ""
-    return f"{found.st_dev}:{found.st_ino}"
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def tail(path: Path, end: int) -> str:
@@ -73,7 +73,7 @@ def size(path: Path) -> int:
 def state_of(path: Path) -> tuple[int, int, int]:
     """What changes when a file is written or replaced. An empty file counts as missing: readers of SQLite make some."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return 0, 0, 0
-    return (found.st_ino, found.st_size, found.st_mtime_ns) if found.st_size else (0, 0, 0)
+    return (status.st_ino, status.st_size, status.st_mtime_ns) if status.st_size else (0, 0, 0)

@@ -31,10 +31,10 @@ class ViewedRun(StoredRun):
         return any(path.exists() for path in (self.files.rollouts, self.files.failures, self.files.run))
 
 
-def find_runs(given: Iterable[Path]) -> list[ViewedRun]:
+def find_runs(paths: Iterable[Path]) -> list[ViewedRun]:
     """The runs at the given paths: runs themselves, or folders that hold runs. Each run is listed once."""
     runs: dict[str, ViewedRun] = {}
-    for path in given:
+    for path in paths:
         if not path.exists():
             raise UserError(f"{path} does not exist", "Name a collection's folder, or a folder with several of them")
         for run in map(ViewedRun, _below(path, DEPTH)):

@@ -54,7 +54,7 @@ class LeasingEngine(ABC):
         self._stop_seconds = closing + LATE_CALLS_SECONDS + END_SECONDS
         self._leases = Leases()
         self._running: dict[int, WorkerConnection] = {}
-        self._started = self._died = self._dealt = 0
+        self._started = self._died = self._assigned = 0
         self._restarts = Restarts()
         self._stats: list[dict[str, Any]] = []
         self.on_started: Callable[[WorkerConnection], None] = lambda _: None  #: called with every worker
@@ -89,8 +89,8 @@ class LeasingEngine(ABC):
         """Start a worker; None if there is no work for it any more. `parts` are its parts of the run's numbers."""
 
     async def _play(self) -> None:
-        each, more = divmod(self._concurrency, self._count)
-        keeping = [asyncio.create_task(self._keep_one(each + (number < more))) for number in range(self._count)]
+        share, more = divmod(self._concurrency, self._count)
+        keeping = [asyncio.create_task(self._keep_one(share + (number < more))) for number in range(self._count)]
         try:
             done, _ = await asyncio.wait(keeping, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
@@ -126,14 +126,14 @@ class LeasingEngine(ABC):
                 del self._running[worker.number]
                 self._collector.progress.workers.pop(worker.number, None)
             if how is not None or not worker.ended:
-                await self._bury(worker, how or "exit code 0")
+                await self._drop_worker(worker, how or "exit code 0")
             if worker.ended:
                 return
 
     async def _serve(self, worker: WorkerConnection) -> None:
         async for head, body in worker.frames:
             await self._take(worker, head, body)
-            self._deal()
+            self._assign()
 
     async def _take(self, worker: WorkerConnection, head: dict[str, Any], body: memoryview) -> None:
         """Take in a frame of a worker."""
@@ -192,15 +192,15 @@ class LeasingEngine(ABC):
             with contextlib.suppress(OSError):  # the terminal is gone
                 self._collector.watchdog.on_blocked()
 
-    def _deal(self) -> None:
+    def _assign(self) -> None:
         """Give the workers work. The first time, when all of them are ready."""
         ready = [worker for worker in self._running.values() if worker.ready and not worker.ended]
-        if self.waits_for_all and not self._dealt and len(ready) < self._count:
+        if self.waits_for_all and not self._assigned and len(ready) < self._count:
             return
         if ready and self._collector.progress.workers_ready is None:
             self._collector.progress.workers_ready = perf_counter()
         for worker in ready:
-            self._top_up(worker, len(ready))
+            self._refill(worker, len(ready))
         if not self._leases.missing and self._hand_out.is_empty:
             for worker in ready:
                 worker.end()
@@ -209,7 +209,7 @@ class LeasingEngine(ABC):
     def _nothing_left(self) -> None:  # noqa: B027  (most engines have nothing to do)
         """All work is done. Workers that are not ready yet are told when they are."""
 
-    def _top_up(self, worker: WorkerConnection, workers: int) -> None:
+    def _refill(self, worker: WorkerConnection, workers: int) -> None:
         """Give a worker as much as it wants, up to its part of what is left."""
         hand_out, leases = self._hand_out, self._leases
         if hand_out.has_alone or leases.plays_alone(worker.number):
@@ -217,14 +217,14 @@ class LeasingEngine(ABC):
                 self._grant(worker, [hand_out.take_alone()])
             return
         progress = self._collector.progress
-        left = max(progress.total - progress.skipped - self._dealt, 0)
+        left = max(progress.total - progress.skipped - self._assigned, 0)
         part = max(1, -(-(leases.missing + left) // workers))
         room = min(worker.room, part) - leases.missing_of(worker.number)
         taken = []
-        while room > 0 and (found := hand_out.take(room)) is not None:
-            taken.append(found)
-            room -= len(found[0].repeats)
-            self._dealt += len(found[0].repeats)
+        while room > 0 and (work := hand_out.take(room)) is not None:
+            taken.append(work)
+            room -= len(work[0].repeats)
+            self._assigned += len(work[0].repeats)
         if taken:
             self._grant(worker, taken)
 
@@ -232,7 +232,7 @@ class LeasingEngine(ABC):
         leases = [self._leases.grant(worker.number, work, deaths) for work, deaths in taken]
         worker.give(leases, self._collector.recorder)
 
-    async def _bury(self, worker: WorkerConnection, how: str) -> None:
+    async def _drop_worker(self, worker: WorkerConnection, how: str) -> None:
         """Count a worker that died, put back what it was playing, and wait until another may start."""
         self._died += 1
         ended = self._leases.revoke(worker.number)
@@ -242,7 +242,7 @@ class LeasingEngine(ABC):
         if pause is None:
             hint = "Run it without workers to see more"
             raise UserError(f"{self.workers_word} end with {how} before they can play a rollout", hint)
-        self._dealt -= lost
+        self._assigned -= lost
         self._collector.progress.notices.append(
             f"a {self.worker_word} ended with {how}: its {lost} rollouts in flight are played again"
         )
@@ -251,8 +251,8 @@ class LeasingEngine(ABC):
             for rollout in given_up:
                 if (waits := self._collector.recorder.add(rollout)) is not None:
                     await waits
-            self._dealt += len(given_up)
-        self._deal()
+            self._assigned += len(given_up)
+        self._assign()
         await asyncio.sleep(pause)
 
     def _crashed(self, lease: WorkLease, repeat: int, how: str) -> Rollout:

@@ -102,11 +102,11 @@ class RayEngine(LeasingEngine):
     def _ready(self) -> int:
         return sum(worker.ready for worker in self._running.values())
 
-    def _deal(self) -> None:
+    def _assign(self) -> None:
         if settled := {worker for worker in self._pending if worker.ready or worker.number not in self._running}:
             self._pending -= settled
             self._changed.set()
-        super()._deal()
+        super()._assign()
 
     def _nothing_left(self) -> None:
         self._over = True

@@ -40,21 +40,21 @@ def make_blocks(recipe: Recipe, records: Records, take: Callable[[MadeBlock], No
 async def _make_in_helpers(recipe: Recipe, records: Records, take: Callable[[MadeBlock], None]) -> None:
     helpers, blocks = min(processors(), MAX_HELPERS), records.blocks(BLOCK_BYTES)
 
-    def take_or_raise(made: MadeBlock | UserError) -> None:
-        if isinstance(made, UserError):
-            raise made
-        take(made)
+    def take_or_raise(block: MadeBlock | UserError) -> None:
+        if isinstance(block, UserError):
+            raise block
+        take(block)
 
-    results = InOrder(take_or_raise, lambda made: made.read if isinstance(made, MadeBlock) else 0, _HELD_BYTES)
+    results = InOrder(take_or_raise, lambda block: block.read if isinstance(block, MadeBlock) else 0, _HELD_BYTES)
 
     async def make(pool: ProcessPool) -> None:
         while (block := next(blocks, None)) is not None:
             index = results.take()
             try:
-                made: MadeBlock | UserError = await _make_in_helper(recipe, block, pool)
+                outcome: MadeBlock | UserError = await _make_in_helper(recipe, block, pool)
             except UserError as error:  # raised when its turn comes: an earlier block may have an error, too
-                made = error
-            results.add(index, made)
+                outcome = error
+            results.add(index, outcome)
             await results.room()
 
     async with ProcessPool(helpers, memory=None) as pool:

@@ -146,11 +146,11 @@ class GroupIndex:
 
 def _in_order(groups: bytes) -> Iterator[memoryview]:
     """The members of each group of a part, in the order in which the groups begin."""
-    found, position, view = [], 0, memoryview(groups)
+    ordered, position, view = [], 0, memoryview(groups)
     while position < len(groups):
         start, length = _GROUP.unpack_from(groups, position)
         position += _GROUP.size
-        found.append((start, view[position : position + length]))
+        ordered.append((start, view[position : position + length]))
         position += length
-    found.sort(key=itemgetter(0))
-    return (members for _, members in found)
+    ordered.sort(key=itemgetter(0))
+    return (members for _, members in ordered)
