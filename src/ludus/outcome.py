@@ -89,7 +89,7 @@ class Verdict:
 
 
 def _finite(value: Any) -> float:
-    if value.__class__ is float and math.isfinite(value):
+    if type(value) is float and math.isfinite(value):
         return value
     try:
         if not isinstance(value, Real) and hasattr(value, "item"):

@@ -329,18 +329,17 @@ def complete_usage(usage: dict[str, Any]) -> dict[str, Any]:
 def add_usage(total: dict[str, Any], more: dict[str, Any]) -> None:
     """Add one call's token counts, and those in its details, to a running total. Other values are ignored."""
     for key, value in more.items():
-        kind = value.__class__
-        if kind is int:
+        if type(value) is int:
             before = total.get(key, 0)
-            if before.__class__ is int:
+            if type(before) is int:
                 total[key] = before + value
-        elif kind is dict:
+        elif isinstance(value, dict):
             details = total.get(key)
             if details is None:
                 details = total[key] = {}
-            if details.__class__ is dict:
+            if isinstance(details, dict):
                 for name, count in value.items():
-                    if count.__class__ is int:
+                    if type(count) is int:
                         details[name] = details.get(name, 0) + count
 
 
@@ -349,9 +348,9 @@ def less_usage(total: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
     less: dict[str, Any] = {}
     for key, value in total.items():
         added: Any = last.get(key)
-        if added.__class__ is not value.__class__:
+        if type(added) is not type(value):
             less[key] = value
-        elif value.__class__ is dict:
+        elif isinstance(value, dict):
             less[key] = less_usage(value, added)
         else:
             less[key] = value - added

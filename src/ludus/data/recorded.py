@@ -20,8 +20,8 @@ class Sample:
         self.outcome: str = row["outcome"]
         self.reward: float | None = row.get("reward") if self.outcome != "failed" else None
         reference = row.get("agent_ref")
-        name = reference.get("name") if reference.__class__ is dict else None
-        self.environment: str = name if name.__class__ is str else ""  #: empty if the row does not say
+        name = reference.get("name") if isinstance(reference, dict) else None
+        self.environment: str = name if isinstance(name, str) else ""  #: empty if the row does not say
 
     @property
     def scored(self) -> float:
@@ -40,7 +40,7 @@ class Sample:
     def receipt(self) -> str:
         """The receipt of the verdict; empty if there is none."""
         receipt = self.row.get("receipt")
-        return receipt if receipt.__class__ is str else ""
+        return receipt if isinstance(receipt, str) else ""
 
     @property
     def stop_reason(self) -> str:
@@ -51,9 +51,9 @@ class Sample:
     def prompt(self) -> list[Item] | None:
         """The items that the model was given; None if the row does not hold them."""
         prompt = self._request.get("input")
-        if prompt.__class__ is str:
+        if isinstance(prompt, str):
             return [{"role": "user", "content": prompt}]
-        return prompt if prompt.__class__ is list else None
+        return prompt if isinstance(prompt, list) else None
 
     @property
     def instructions(self) -> Any:
@@ -69,7 +69,7 @@ class Sample:
     def output(self) -> list[Item]:
         """The items of the rollout: what the model wrote, and what tools and users answered."""
         output = self.response.get("output")
-        return output if output.__class__ is list else []
+        return output if isinstance(output, list) else []
 
     @property
     def tools(self) -> Any:
@@ -95,7 +95,7 @@ class Sample:
     def turn_rewards(self) -> list[float]:
         """The reward of each model call, if the verifier gave them."""
         rewards = self.row.get("turn_rewards")
-        return rewards if isinstance(rewards, list) and all(reward.__class__ is float for reward in rewards) else []
+        return rewards if isinstance(rewards, list) and all(type(reward) is float for reward in rewards) else []
 
     @property
     def task(self) -> Row:
@@ -110,7 +110,7 @@ class Sample:
     @property
     def _request(self) -> dict[str, Any]:
         request = self.row.get("responses_create_params")
-        return request if request.__class__ is dict else {}
+        return request if isinstance(request, dict) else {}
 
     def origin(self) -> dict[str, Any]:
         """The fields of the rollout in every exported row: with them it can be traced back and judged again."""
@@ -123,13 +123,13 @@ class Sample:
             "outcome": self.outcome,
             "reward": self.reward,
             "stop_reason": str(get("stop_reason") or ""),
-            "receipt": receipt if receipt.__class__ is str else "",
+            "receipt": receipt if isinstance(receipt, str) else "",
             "policy_versions": self.policy_versions,
         }
 
 
 def _written(item: Item) -> int:
-    if item.__class__ is not dict:
+    if not isinstance(item, dict):
         return 0
     kind = item.get("type")
     if kind == "function_call":

@@ -53,7 +53,7 @@ def finite_number(value: Any) -> float | None:
     NumPy numbers count too. None if the value is not a finite number.
     """
     try:
-        if value.__class__ not in (float, int) and (isinstance(value, Real) or hasattr(value, "item")):
+        if type(value) not in (float, int) and (isinstance(value, Real) or hasattr(value, "item")):
             value = orjson.loads(encode(value))
         return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
     except (OverflowError, ValueError):  # an integer too large for a float

@@ -56,8 +56,8 @@ def read_summary(job: Job, fields: list[Any]) -> Rollout:
 def _numbers(values: Mapping[str, Any]) -> dict[str, float | bool]:
     numbers = {}
     for name, value in values.items():
-        if value.__class__ not in NOT_NUMERIC:
-            number = value if value.__class__ is bool else finite_number(value)
+        if type(value) not in NOT_NUMERIC:
+            number = value if type(value) is bool else finite_number(value)
             if number is not None:
                 numbers[name] = number
     return numbers

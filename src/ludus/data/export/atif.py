@@ -129,7 +129,7 @@ class _Steps:
 
     def _add_turn(self, message: ChatMessage, call: dict[str, Any], *, copied: bool) -> None:
         content = message.get("content")
-        step = self._add_step("agent", content if content.__class__ is str else self._text(content))
+        step = self._add_step("agent", content if isinstance(content, str) else self._text(content))
         if len(message) > 2:  # more than a role and a text
             if thought := message.get("reasoning_content"):
                 step["reasoning_content"] = thought
@@ -146,7 +146,7 @@ class _Steps:
 
     def _add_answer(self, message: ChatMessage) -> None:
         content = message.get("content")
-        text = content if content.__class__ is str else self._text(content)
+        text = content if isinstance(content, str) else self._text(content)
         if message["role"] != "tool":
             self._add_step(_SOURCES.get(message["role"], "user"), text)
             return

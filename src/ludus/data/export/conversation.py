@@ -177,7 +177,7 @@ def argument_object(arguments: str) -> dict[str, Any]:
             value = _EXACT.decode(arguments)
         except (ValueError, RecursionError) as error:
             raise LeftOut("arguments of a call are not a JSON object") from error
-    if value.__class__ is not dict:
+    if not isinstance(value, dict):
         raise LeftOut("arguments of a call are not a JSON object")
     return value
 

@@ -81,7 +81,7 @@ class Sheet(Format):
             "mask": mask,
             "stop_reason": stop_reason,
             "model_calls": len(sample.calls),
-            "tool_calls": [item.get("type") for item in output if item.__class__ is dict].count("function_call"),
+            "tool_calls": [item.get("type") for item in output if isinstance(item, dict)].count("function_call"),
             "characters": sample.length,
             "input_tokens": _number(usage.get("input_tokens")),
             "output_tokens": _number(usage.get("output_tokens")),
@@ -94,7 +94,7 @@ class Sheet(Format):
 
     def line(self, row: ExportRow) -> bytes:
         """A line, quoted as Python's `csv` does but faster (benchmarks/export_file.py)."""
-        cells = [value if value.__class__ is str else "" if value is None else str(value) for value in row.values()]
+        cells = [value if isinstance(value, str) else "" if value is None else str(value) for value in row.values()]
         start = ",".join(cells[:-2])
         if start.count(",") > len(cells) - 3 or '"' in start or "\n" in start or "\r" in start:
             start = ",".join(map(_cell, cells[:-2]))

@@ -132,8 +132,8 @@ class HuggingFace(Table):
         conversation = self.conversations.of(sample)
         row, columns = sample.row, sample.origin()
         named = row.get("verdict_fields")
-        named = named if named.__class__ is list else ()
-        verdict = {name: row[name] for name in named if name.__class__ is str and name in row}
+        named = named if isinstance(named, list) else ()
+        verdict = {name: row[name] for name in named if isinstance(name, str) and name in row}
         if isinstance(components := row.get("reward_components"), dict):
             verdict["reward_components"] = components
         columns["repeat"] = sample.repeat
@@ -172,7 +172,7 @@ def _with_texts(messages: ChatMessages, losses: Losses) -> ChatMessages:
     """The messages with text as their content, changed in place: an Arrow column has one type."""
     for message in messages:
         content = message["content"]
-        is_text = content.__class__ is str
+        is_text = isinstance(content, str)
         if is_text and (len(message) == 2 or (len(message) == 3 and "tool_call_id" in message)):
             continue
         if not _MESSAGE.issuperset(message):

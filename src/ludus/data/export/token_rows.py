@@ -25,5 +25,5 @@ def token_rows(sample: Sample) -> list[Sequence]:
 
 def _is_whole(sequence: Sequence) -> bool:
     return len(sequence.ids) == len(sequence.mask) == len(sequence.logprobs) and all(
-        id.__class__ is int for id in sequence.ids
+        type(id) is int for id in sequence.ids
     )
