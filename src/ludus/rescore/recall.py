@@ -132,7 +132,7 @@ class Recall:
         }
 
     def _check_environment(self) -> None:
-        """Refuse an environment of which the runs have no rollout: a report of zeros would read as good news."""
+        """Refuse an environment without rollouts in these runs: a report of zeros would read as good news."""
         if self.total.findings or not self._others:
             return
         wanted = getattr(self._environment, "name", self._environment)  # of a Path: the folder's name

@@ -1,6 +1,6 @@
-"""What a JSON parser accepts and a dataset should not have, because something is lost.
+"""JSON that a parser accepts with losses, and a dataset must not hold.
 
-A key that an object has twice, of which one is lost, and an integer of more than 64 bits, of which digits are.
+A parser drops one of two duplicate keys, and digits of an integer beyond 64 bits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LongInteger(UserError):
 
 
 def refuse_losses(where: str, line: bytes, value: Any) -> None:
-    """Refuse JSON of which a parser lost something. `value` is what the parser made of the line."""
+    """Refuse JSON if the parser lost a part of it. `value` is the parsed line."""
     try:
         refuse_duplicate_keys(where, line, value)
     except TypeError as error:

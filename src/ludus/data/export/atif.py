@@ -114,7 +114,7 @@ class _Steps:
             position = end
 
     def _end_of_turn(self, items: list[Item], start: int, written: Any) -> int:
-        """The end of the items that one model call wrote, the first of which is the assistant's."""
+        """The end of one model call's items. The first item is the assistant's."""
         end, most = start + 1, len(items)
         if isinstance(written, int) and written > 0:
             most = min(start + written, most)
