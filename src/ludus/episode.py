@@ -262,30 +262,30 @@ class Episode:
         usage = recorder.usage or None
         return Response({**last, "output": self.items.since(self._start), "usage": usage, "tools": tools})
 
-    def call_tool(self, name: str, arguments: str) -> Awaitable[str]:
+    async def call_tool(self, name: str, arguments: str) -> str:
         """Run one tool, if the task offers it, and return the text that the model sees. No item is appended."""
-        return self.recorder.tool(name, self._call_tool(name, arguments))
-
-    async def _call_tool(self, name: str, arguments: str) -> str:
-        if name not in self._offered:
-            return str(not_found())
-        self.recorder.tool_began()
+        recorder, is_offered = self.recorder, name in self._offered
+        call = recorder.tool_began(name, is_offered)
         try:
+            if not is_offered:
+                return str(not_found())
             output = await self.resources.call(name, arguments)
-        except Exception:
+            if not isinstance(output, ToolError):
+                return output
+            raised = output.raised
+            if raised is not None:
+                if self.fails_on_tool_errors:
+                    raise Failure("crash", f"tool `{name}` raised {raised.text}", stage="tool", where=raised.where)
+                recorder.tool_raised(name, raised)
+            return str(output)
+        except Exception as error:
+            recorder.tool_failed(call, error)
             raise
         except BaseException as error:  # `exit()` must not leave an asyncio task: it would end the event loop
+            recorder.tool_failed(call, error)
             reraise(error, "tool")
         finally:
-            self.recorder.tool_ended()
-        if not isinstance(output, ToolError):
-            return output
-        raised = output.raised
-        if raised is not None:
-            if self.fails_on_tool_errors:
-                raise Failure("crash", f"tool `{name}` raised {raised.text}", stage="tool", where=raised.where)
-            self.recorder.tool_raised(name, raised)
-        return str(output)
+            recorder.tool_ended(call, is_offered)
 
     def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str = "") -> Awaitable[T]:
         """Await one step under its deadline, record its time, and raise its `Failure`. See `boundary.step`."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
-from ludus.errors import Failure, Stage
+from ludus.errors import INTERRUPTS, Failure, Stage
 from ludus.response import Response, add_usage, less_usage
 from ludus.rollout import Job, Rollout
 from ludus.runtime.boundary import Deadline, step
@@ -88,10 +88,6 @@ class EpisodeRecorder:
         self.stage, self.since = stage, perf_counter()
         return step(stage, seconds, work, name, deadline, self.timings, self.since, self.steps)
 
-    def tool(self, name: str, work: Awaitable[T]) -> Awaitable[T]:
-        """Await one tool call. A turn's calls are one step."""
-        return work
-
     def ask(self, version: Any) -> None:
         """A model call begins. The turn before it has ended."""
         self.asked_version = version
@@ -140,20 +136,26 @@ class EpisodeRecorder:
         """The tokens of the last model call, or None if the model reported no token ids."""
         return self._tokens.last if self._tokens is not None else None
 
-    def tool_began(self) -> None:
+    def tool_began(self, name: str, is_offered: bool) -> dict[str, Any] | None:
         """A tool call begins: from the second call of a turn on, record whether calls of the turn run at once.
 
-        A replay runs them the same way, because calls that race leave another state than calls in sequence.
+        A replay runs them the same way, because calls that race leave another state than calls in sequence. Returns
+        the record of the call, if there is one, for `tool_ended`.
         """
-        turn = self.calls[-1] if self.calls else None
-        if turn is not None and turn is self._turn_of_last_tool:
-            turn["parallel"] = self._tools_running > 0 or turn.get("parallel", False)
-        self._turn_of_last_tool = turn
-        self._tools_running += 1
+        if is_offered:
+            turn = self.calls[-1] if self.calls else None
+            if turn is not None and turn is self._turn_of_last_tool:
+                turn["parallel"] = self._tools_running > 0 or turn.get("parallel", False)
+            self._turn_of_last_tool = turn
+            self._tools_running += 1
+        return None
 
-    def tool_ended(self) -> None:
+    def tool_failed(self, call: dict[str, Any] | None, error: BaseException) -> None:
+        """A tool call ends with an error, which fails the rollout."""
+
+    def tool_ended(self, call: dict[str, Any] | None, is_offered: bool) -> None:
         """A tool call has ended."""
-        self._tools_running -= 1
+        self._tools_running -= is_offered
 
     def tool_raised(self, name: str, raised: Raised) -> None:
         """Count an exception of a tool."""
@@ -208,11 +210,23 @@ class TracingRecorder(EpisodeRecorder):
     def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str, deadline: Deadline) -> Awaitable[T]:
         """Await one step, and record it. The calls of a turn's tools are recorded one by one."""
         awaited = super().step(stage, seconds, work, name, deadline)
-        return awaited if stage == "tool" else self._trace({"stage": stage}, awaited)
+        return awaited if stage == "tool" else self._trace(stage, awaited)
 
-    def tool(self, name: str, work: Awaitable[T]) -> Awaitable[T]:
-        """Await one tool call, and record it."""
-        return self._trace({"stage": "tool", "name": name}, work)
+    def tool_began(self, name: str, is_offered: bool) -> dict[str, Any] | None:
+        """A tool call begins: record it."""
+        super().tool_began(name, is_offered)
+        return self._begin({"stage": "tool", "name": name})
+
+    def tool_failed(self, call: dict[str, Any] | None, error: BaseException) -> None:
+        """A tool call ends with an error, which fails the rollout. A cancel is not the tool's error."""
+        if call is not None and (isinstance(error, Failure) or not isinstance(error, (Exception, *INTERRUPTS))):
+            call["error"] = Failure.of(error, "tool").kind
+
+    def tool_ended(self, call: dict[str, Any] | None, is_offered: bool) -> None:
+        """A tool call has ended."""
+        super().tool_ended(call, is_offered)
+        if call is not None:
+            self._end(call)
 
     def answered(self, response: Response, tools: list[dict[str, Any]] | None) -> None:
         """Record an answer of the model, and add its tokens to the step of its call."""
@@ -241,14 +255,20 @@ class TracingRecorder(EpisodeRecorder):
         super().end(rollout)
         rollout.step_times = {"started": round(self._wall, 6), "steps": self._traced}
 
-    async def _trace(self, entry: dict[str, Any], work: Awaitable[T]) -> T:
-        began = perf_counter()
-        entry["at"] = round(began - self.began, 6)
-        self._traced.append(entry)
+    async def _trace(self, stage: Stage, work: Awaitable[T]) -> T:
+        entry = self._begin({"stage": stage})
         try:
             return await work
         except Failure as failure:
             entry["error"] = failure.kind
             raise
         finally:
-            entry["seconds"] = round(perf_counter() - began, 6)
+            self._end(entry)
+
+    def _begin(self, entry: dict[str, Any]) -> dict[str, Any]:
+        entry["at"] = round(perf_counter() - self.began, 6)
+        self._traced.append(entry)
+        return entry
+
+    def _end(self, entry: dict[str, Any]) -> None:
+        entry["seconds"] = round(perf_counter() - self.began - entry["at"], 6)
