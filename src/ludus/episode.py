@@ -138,7 +138,8 @@ class Episode:
     @property
     def last_tokens(self) -> Tokens | None:
         """The tokens of the last model call, or None if the model reported no token ids."""
-        return self.recorder.last_tokens
+        tokens = self.recorder.tokens
+        return tokens.last if tokens is not None else None
 
     async def open(self) -> None:
         """Open the session, and fix which tools the model may call."""
@@ -166,8 +167,10 @@ class Episode:
         """Call the model with all items so far and append its answer. `overrides` replaces fields of the request."""
         job, seconds, recorder = self.job, self.limits.model, self.recorder
         # As the call begins: the weights may change before it is answered.
-        version = self.model.policy_version
-        recorder.ask(version)
+        recorder.asked_version = version = self.model.policy_version
+        turns, tokens = recorder.turns, recorder.tokens
+        if turns is not None:
+            turns.save()
         params = {**self.params, **overrides} if overrides else self.params
         # Positional arguments cost half of what keywords cost.
         request = Request(
@@ -176,11 +179,11 @@ class Episode:
             job.seed,
             len(recorder.calls),
             perf_counter() + seconds,
-            recorder.last_tokens,
+            tokens.last if tokens is not None else None,
             params,
         )
         response = await self.step("model", seconds, self.model.respond(request))
-        if recorder.turns is not None and (unsaved := recorder.turns.settle()) is not None:
+        if turns is not None and (unsaved := turns.settle()) is not None:
             await unsaved
         if version is not None and response.tokens is not None and response.tokens.policy_version is None:
             response.tokens.policy_version = str(version)
@@ -289,7 +292,10 @@ class Episode:
 
     def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str = "") -> Awaitable[T]:
         """Await one step under its deadline, record its time, and raise its `Failure`. See `boundary.step`."""
-        return self.recorder.step(stage, seconds, work, name, self.deadline)
+        recorder = self.recorder
+        recorder.stage, recorder.since = stage, perf_counter()
+        work = step(stage, seconds, work, name, self.deadline, recorder.timings, recorder.since, recorder.steps)
+        return recorder.traced(stage, work) if recorder.traces else work
 
 
 class Acting(Protocol):

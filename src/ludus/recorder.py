@@ -8,13 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from ludus.errors import INTERRUPTS, Failure, Stage
 from ludus.response import Response, add_usage, less_usage
 from ludus.rollout import Job, Rollout
-from ludus.runtime.boundary import Deadline, step
-from ludus.tokens import TokenLog, Tokens
+from ludus.tokens import TokenLog
 from ludus.tools import Raised
 
 T = TypeVar("T")
@@ -40,11 +39,12 @@ class SavesTurns(Protocol):
 
 
 class EpisodeRecorder:
-    """Records one rollout. Times are of `time.perf_counter`."""
+    """Records one rollout. Times are of `time.perf_counter`. With `traces`, each step goes through `traced`."""
+
+    traces: ClassVar[bool] = False
 
     __slots__ = (
         "_last_usage",
-        "_tokens",
         "_tools_running",
         "_turn_of_last_tool",
         "asides",
@@ -56,6 +56,7 @@ class EpisodeRecorder:
         "stage",
         "steps",
         "timings",
+        "tokens",
         "tool_errors",
         "turns",
         "usage",
@@ -74,7 +75,7 @@ class EpisodeRecorder:
         self.asked_version: Any = None  #: the policy version of the last model call, as it began
         self.first_tools: list[dict[str, Any]] | None = None  #: the tools of the first model call
         self._last_usage: dict[str, Any] | None = None
-        self._tokens: TokenLog | None = None
+        self.tokens: TokenLog | None = None
         self._tools_running = 0
         self._turn_of_last_tool: dict[str, Any] | None = None  # its entry in `calls`
 
@@ -83,16 +84,9 @@ class EpisodeRecorder:
         self.stage, self.since = stage, perf_counter()
         return self.since
 
-    def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str, deadline: Deadline) -> Awaitable[T]:
-        """Await one step under its deadline, record its time, and raise its `Failure`. See `boundary.step`."""
-        self.stage, self.since = stage, perf_counter()
-        return step(stage, seconds, work, name, deadline, self.timings, self.since, self.steps)
-
-    def ask(self, version: Any) -> None:
-        """A model call begins. The turn before it has ended."""
-        self.asked_version = version
-        if self.turns is not None:
-            self.turns.save()
+    def traced(self, stage: Stage, work: Awaitable[T]) -> Awaitable[T]:
+        """Await one step, and record it for a trace."""
+        return work
 
     def answered(self, response: Response, tools: list[dict[str, Any]] | None) -> None:
         """Record an answer of the model: its tokens, its usage, and the `tools` that its request offered."""
@@ -106,8 +100,8 @@ class EpisodeRecorder:
         if (why := response.prompt_too_long) is not None:
             record["prompt_too_long"] = why
         if response.tokens is not None:
-            self._tokens = self._tokens or TokenLog()
-            record |= self._tokens.add(response.tokens)
+            self.tokens = self.tokens or TokenLog()
+            record |= self.tokens.add(response.tokens)
         self.calls.append(record)
         self._last_usage = response.usage
         add_usage(self.usage, self._last_usage)
@@ -122,19 +116,14 @@ class EpisodeRecorder:
     def continue_tokens(self, calls: list[dict[str, Any]]) -> None:
         """Let the tokens of the next call continue those of earlier calls of this rollout."""
         if any("prefix" in call for call in calls):
-            self._tokens = self._tokens or TokenLog()
-            self._tokens.restore(calls)
+            self.tokens = self.tokens or TokenLog()
+            self.tokens.restore(calls)
 
     def usage_of(self, calls: int) -> dict[str, Any]:
         """The usage of the first `calls` model calls: all of them, or all but the last one."""
         if calls == len(self.calls) or self._last_usage is None:
             return self.usage
         return less_usage(self.usage, self._last_usage)
-
-    @property
-    def last_tokens(self) -> Tokens | None:
-        """The tokens of the last model call, or None if the model reported no token ids."""
-        return self._tokens.last if self._tokens is not None else None
 
     def tool_began(self, name: str, is_offered: bool) -> dict[str, Any] | None:
         """A tool call begins: from the second call of a turn on, record whether calls of the turn run at once.
@@ -170,7 +159,7 @@ class EpisodeRecorder:
         """Forget everything that happened, except the time of the begin and where turns are saved."""
         for record in (self.calls, self.usage, self.timings, self.steps, self.tool_errors, self.asides):
             record.clear()
-        self.first_tools = self._last_usage = self._tokens = self._turn_of_last_tool = None
+        self.first_tools = self._last_usage = self.tokens = self._turn_of_last_tool = None
 
     def resume(self, began: float, timings: dict[str, float], asides: list[Any]) -> None:
         """The rollout goes on after turns that were played again from `began` on, with the times it had before."""
@@ -202,15 +191,12 @@ class TracingRecorder(EpisodeRecorder):
 
     __slots__ = ("_traced", "_wall")
 
+    traces = True
+
     def __init__(self) -> None:
         super().__init__()
         self._wall = time.time()
         self._traced: list[dict[str, Any]] = []
-
-    def step(self, stage: Stage, seconds: float, work: Awaitable[T], name: str, deadline: Deadline) -> Awaitable[T]:
-        """Await one step, and record it. The calls of a turn's tools are recorded one by one."""
-        awaited = super().step(stage, seconds, work, name, deadline)
-        return awaited if stage == "tool" else self._trace(stage, awaited)
 
     def tool_began(self, name: str, is_offered: bool) -> dict[str, Any] | None:
         """A tool call begins: record it."""
@@ -254,6 +240,10 @@ class TracingRecorder(EpisodeRecorder):
         """Give the rollout its steps, also in the order in which they began."""
         super().end(rollout)
         rollout.step_times = {"started": round(self._wall, 6), "steps": self._traced}
+
+    def traced(self, stage: Stage, work: Awaitable[T]) -> Awaitable[T]:
+        """Await one step, and record it. The calls of a turn's tools are recorded one by one."""
+        return work if stage == "tool" else self._trace(stage, work)
 
     async def _trace(self, stage: Stage, work: Awaitable[T]) -> T:
         entry = self._begin({"stage": stage})
