@@ -136,8 +136,15 @@ def test_a_folder_is_read_as_its_rollouts_file(tmp_path):
 
 def test_branches_of_records_with_the_same_id_get_different_ids(tmp_path):
     path = recorded(tmp_path)
-    path.write_bytes(path.read_bytes() * 2)
+    record = path.read_bytes()
+    path.write_bytes(record + record.replace(b'"task_id":"', b'"task_id":"other-'))
     assert len({rollout.rollout_id for rollout in branched(path, 1, repeats=2)}) == 4
+
+
+def test_a_duplicated_record_is_branched_once(tmp_path):
+    path = recorded(tmp_path)
+    path.write_bytes(path.read_bytes() * 2)
+    assert len(branched(path, 1, repeats=2)) == 2
 
 
 def test_a_branch_can_be_branched_and_rescored(tmp_path):

@@ -8,7 +8,7 @@ A rollout is named by its `rollout_id` and its `task_id`.
   rollout ended with the last of its failed attempts.
 - A row without a `rollout_id` was written by another program, NeMo Gym for example. Nothing says that two such rows are
   one rollout, so each of them counts.
-- A last line without a newline is torn, and does not count, unless it is a whole JSON object.
+- A last line without a newline is torn, and does not count, unless it is whole JSON.
 
 A resumed collection, which skips the rollouts that its journals hold, has always counted so. `ludus verify` may turn a
 completed line into a failed one: because the first line counts, an older duplicate behind it does not come back. A
@@ -29,12 +29,12 @@ from ludus.store.parsing import parse
 Key = TypeVar("Key")
 
 #: How a line begins that Ludus wrote. It says which rollout it is of, and the line need not be parsed.
-_HEAD = re.compile(rb'\{"rollout_id":"[^"\\]*","task_id":"[^"\\]*"')
+_match = re.compile(rb'\{"rollout_id":"[^"\\]*","task_id":"[^"\\]*"').match
 
 
 def name_of_line(lines: bytes, begin: int = 0, end: int | None = None) -> bytes | None:
     """What names the rollout of the line from `begin` to `end`; None for a line without a rollout id."""
-    head = _HEAD.match(lines, begin)
+    head = _match(lines, begin)
     if head is not None:
         return head.group()
     if lines.find(b"rollout_id", begin, end) < 0:
@@ -60,6 +60,11 @@ def attempt_of(row: Row) -> int:
     return attempt if isinstance(attempt, int) else 1
 
 
+#: The places of a new table, and the share of a table that is used before it grows.
+_PLACES, _USED = 1 << 15, 0.66
+_KEYS = 2**64 - 1
+
+
 class SeenRollouts:
     """A set of names of rollouts, in 12 to 24 bytes each: a run may have millions of rollouts.
 
@@ -68,41 +73,44 @@ class SeenRollouts:
     """
 
     def __init__(self) -> None:
-        self._table, self._mask, self._count = array("Q", bytes(8 << 10)), (1 << 10) - 1, 0
+        self._table, self._mask, self._left = array("Q", bytes(8 * _PLACES)), _PLACES - 1, int(_USED * _PLACES)
 
     def is_first(self, lines: bytes, begin: int = 0, end: int | None = None) -> bool:
         """Whether the line from `begin` to `end` is the first of its rollout. Lines must come in order, each once."""
-        name = name_of_line(lines, begin, end)
+        head = _match(lines, begin)
+        name = head.group() if head is not None else name_of_line(lines, begin, end)
         return name is None or self.add(name)
 
     def add(self, name: bytes) -> bool:
         """Add a rollout. Returns whether it is new."""
-        key, table = hash(name) & 0xFFFFFFFFFFFFFFFF or 1, self._table
-        at = _slot(table, self._mask, key)
-        if table[at]:
-            return False
+        key, table, mask = hash(name) & _KEYS or 1, self._table, self._mask
+        at = key & mask
+        while held := table[at]:
+            if held == key:
+                return False
+            at = (at + 1) & mask
         table[at] = key
-        self._count += 1
-        if self._count * 3 > self._mask * 2:
+        self._left -= 1
+        if not self._left:
             self._grow()
         return True
 
     def __contains__(self, name: object) -> bool:
-        return bool(self._table[_slot(self._table, self._mask, hash(name) & 0xFFFFFFFFFFFFFFFF or 1)])
+        key, at = hash(name) & _KEYS or 1, 0
+        at = key & self._mask
+        while (held := self._table[at]) and held != key:
+            at = (at + 1) & self._mask
+        return bool(held)
 
     def _grow(self) -> None:
-        old, self._mask = self._table, 2 * self._mask + 1
-        self._table = table = array("Q", bytes(8 * (self._mask + 1)))
-        for key in filter(None, old):
-            table[_slot(table, self._mask, key)] = key
-
-
-def _slot(table: array[int], mask: int, key: int) -> int:
-    """Where a key is, or the empty place where it belongs."""
-    at = key & mask
-    while (held := table[at]) and held != key:
-        at = (at + 1) & mask
-    return at
+        mask = self._mask = 2 * self._mask + 1
+        table = array("Q", bytes(8 * (mask + 1)))
+        for key in filter(None, self._table):
+            at = key & mask
+            while table[at]:
+                at = (at + 1) & mask
+            table[at] = key
+        self._table, self._left = table, int(_USED * (mask + 1) / 2)
 
 
 class CountedAttempts(Generic[Key]):

@@ -17,7 +17,7 @@ import orjson
 
 from ludus.errors import UserError, cannot_read
 from ludus.runtime.encoding import json_error
-from ludus.store.parsing import is_torn
+from ludus.store.parsing import is_whole
 
 
 class FullDisk(UserError):
@@ -138,7 +138,7 @@ class Journal:
                 end = start + newline + 1
                 break
             end = start
-        if end < size and not is_torn(os.pread(self._file, size - end, end)):
+        if end < size and is_whole(os.pread(self._file, size - end, end)):
             return size + os.pwrite(self._file, b"\n", size)
         if end < size:
             os.ftruncate(self._file, end)

@@ -118,22 +118,26 @@ class Source:
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines that are not blank, each with its line number. Every line ends with a newline."""
-        for number, line in self._raw_lines():
-            if not line.isspace():
-                yield number, line if line.endswith(b"\n") else line + b"\n"
-
-    def _raw_lines(self) -> Iterator[tuple[int, bytes]]:
         try:
             for line in self._file:
                 number = self._number
                 self._number += 1
                 self._start = self._position
                 self._position += len(line)
-                yield number, line
+                if not line.isspace():
+                    if not line.endswith(b"\n"):
+                        if self._is_left_out(number, line):
+                            return
+                        line += b"\n"
+                    yield number, line
                 if self._bounded and self._position >= self._end:
                     return
         except OSError as error:
             raise cannot_read(self.path, error) from error
+
+    def _is_left_out(self, number: int, line: bytes) -> bool:
+        """Whether a last line without a newline is left out."""
+        return False
 
 
 class StoredLines(Source):
@@ -151,7 +155,7 @@ class StoredLines(Source):
         self._known = frozenset(block.duplicates) if block is not None else None if counting else frozenset[int]()
         self.seen = SeenRollouts()
         self.duplicates = self.torn = 0
-        self._numbered = self._journal_lines()
+        self._numbered = ((number, line, self.counts(number, line)) for number, line in self.lines)
 
     def __iter__(self) -> Iterator[tuple[int, bytes, bool]]:
         """Each line with its number, and whether it counts. Every line ends with a newline."""
@@ -159,7 +163,16 @@ class StoredLines(Source):
 
     def counted(self) -> Iterator[tuple[int, bytes]]:
         """The lines that count, each with its number."""
-        return ((number, line) for number, line, counts in self._numbered if counts)
+        counts = self.counts
+        return (numbered for numbered in self.lines if counts(*numbered))
+
+    def counts(self, number: int, line: bytes) -> bool:
+        """Whether the line that `lines` gave last counts. Ask once for each line."""
+        known = self._known
+        if self.seen.is_first(line) if known is None else number not in known:
+            return True
+        self.duplicates += 1
+        return False
 
     def take_block(self, size: int, *, with_lines: bool = False) -> Block | None:
         """Skip whole lines of about `size` bytes and return their block; None at the end."""
@@ -181,19 +194,8 @@ class StoredLines(Source):
         self._number = number
         return block
 
-    def _journal_lines(self) -> Iterator[tuple[int, bytes, bool]]:
-        known, is_first = self._known, self.seen.is_first
-        for number, line in self._raw_lines():
-            if line.isspace():
-                continue
-            if not line.endswith(b"\n"):
-                if is_torn(line):
-                    self.torn, self._position, self._number = number, self._start, number
-                    return
-                line += b"\n"
-            if known is not None:
-                counts = number not in known
-            else:
-                counts = is_first(line)
-            self.duplicates += not counts
-            yield number, line, counts
+    def _is_left_out(self, number: int, line: bytes) -> bool:
+        if not is_torn(line):
+            return False
+        self.torn, self._position, self._number = number, self._start, number
+        return True

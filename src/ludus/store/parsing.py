@@ -41,12 +41,21 @@ def bad_row(cause: str, stage: Stage = "open") -> Failure:
     return Failure("bad_row", cause, stage=stage)
 
 
+def is_whole(line: bytes) -> bool:
+    """Whether a line is a JSON object."""
+    try:
+        parse(line)
+    except Failure:
+        return False
+    return True
+
+
 def is_torn(line: bytes) -> bool:
-    """Whether a last line ends in the middle, as a kill leaves it: it has no newline and is no JSON object."""
+    """Whether a last line ends in the middle, as a kill leaves it: it has no newline and is no JSON."""
     if line.endswith(b"\n"):
         return False
     try:
         parse(line)
-    except Failure:
-        return True
+    except Failure as failure:
+        return failure.cause.startswith(NOT_JSON)
     return False

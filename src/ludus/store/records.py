@@ -58,8 +58,9 @@ class Records:
 
     def __iter__(self) -> Iterator[Row]:
         """All records. Duplicates and a last line that is still being written are left out."""
-        for number, line, counts in self.lines:
-            if not counts:
+        counts = self.lines.counts
+        for number, line in self.lines.lines:
+            if not counts(number, line):
                 continue
             self.number, self._length = number, len(line)
             row = _plain_row(line)
