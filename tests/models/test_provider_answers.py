@@ -17,8 +17,7 @@ from ludus.dialects.responses_stream import ResponsesStream
 from ludus.dialects.sse import encode_event
 from ludus.errors import Failure
 from ludus.model import Request
-from ludus.models import open_model, transport
-from ludus.models.transport import _seconds
+from ludus.models import open_model
 from ludus.response import Response, is_message
 
 KEY = "sk-proj-quoted-by-the-provider"
@@ -213,14 +212,6 @@ def test_the_failure_of_a_redirect_names_its_target(server, counter, rows):
     rollout = collected(server, counter, rows)
     assert rollout.error.kind == "http_308"
     assert rollout.error.cause.endswith("answered 308: redirected to https://elsewhere.example/v1/responses?sig=***")
-
-
-def test_retry_after_may_be_a_date(monkeypatch):
-    monkeypatch.setattr(transport, "time", lambda: 1_800_000_000.0)
-    assert _seconds(formatdate(1_800_000_100, usegmt=True)) == 100
-    assert _seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0
-    assert _seconds("Wed, 21 Oct 2015 07:28:00 -0000") == 0
-    assert [_seconds(each) for each in ("7", "soon", "", None)] == [7, None, None, None]
 
 
 async def test_a_retry_after_date_in_the_past_is_retried_at_once(server):
