@@ -33,4 +33,6 @@ class _Module:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("_"):  # pytest asks every name of a test file whether it is a test
+            raise AttributeError(attribute)
         return getattr(importlib.import_module(self._name), attribute)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -46,7 +47,10 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
         yield ".".join(("ludus", *parts)).removesuffix(".__init__"), ast.parse(path.read_text(encoding="utf-8"))
 
 
-TREES = dict(sources())
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """All modules, read by the first test and not in every process that collects."""
+    return dict(sources())
 
 
 def modules_named(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -60,13 +64,15 @@ def modules_named(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names = [found[1]] if (found := _MODULE.fullmatch(node.value)) else []
         for name in names:
-            while name.count(".") and name not in TREES:
+            while name.count(".") and name not in trees():
                 name = name.rpartition(".")[0]
-            if name in TREES:
+            if name in trees():
                 yield node.lineno, name
 
 
-EDGES = {name: {other for _, other in modules_named(tree) if other != name} for name, tree in TREES.items()}
+@functools.cache
+def edges_of_modules() -> dict[str, set[str]]:
+    return {name: {other for _, other in modules_named(tree) if other != name} for name, tree in trees().items()}
 
 
 def room_of(module: str) -> str:
@@ -88,7 +94,7 @@ def test_every_room_is_described():
 def test_a_room_knows_only_rooms_on_lines_below_its_own():
     wrong = [
         f"{name}:{line} names {other}"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for line, other in modules_named(tree)
         if room_of(other) != room_of(name) and HEIGHTS[room_of(other)] >= HEIGHTS[room_of(name)]
     ]
@@ -96,13 +102,13 @@ def test_a_room_knows_only_rooms_on_lines_below_its_own():
 
 
 def test_no_two_lines_of_the_drawing_could_be_one():
-    known = {(room_of(name), room_of(other)) for name, edges in EDGES.items() for other in edges}
+    known = {(room_of(name), room_of(other)) for name, edges in edges_of_modules().items() for other in edges}
     for line, below in pairwise(DRAWING):
         assert any((room, other) in known for room in line for other in below), f"{line} knows none of {below}"
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    assert circles({name: edges for name, edges in EDGES.items() if ".environments" not in name}) == []
+    assert circles({name: edges for name, edges in edges_of_modules().items() if ".environments" not in name}) == []
 
 
 @pytest.mark.parametrize(
@@ -136,7 +142,7 @@ def test_the_files_at_the_top_are_the_words():
 
 
 def test_environments_do_not_import_each_other():
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         if name.startswith("ludus.environments."):
             own = name.split(".")[2]
             for line, other in modules_named(tree):
@@ -144,7 +150,7 @@ def test_environments_do_not_import_each_other():
 
 
 def test_recipes_do_not_import_each_other():
-    for name, edges in EDGES.items():
+    for name, edges in edges_of_modules().items():
         if name.startswith("ludus.cookbook."):
             assert not [other for other in edges if other.startswith("ludus.cookbook")], name
 
@@ -152,7 +158,7 @@ def test_recipes_do_not_import_each_other():
 def test_no_two_public_classes_share_a_name():
     found: dict[str, list[str]] = {}
     others = {str(path): ast.parse(path.read_text()) for path in sorted(PACKAGES.glob("*/src/**/*.py"))}
-    for name, tree in {**TREES, **others}.items():
+    for name, tree in {**trees(), **others}.items():
         if ".environments" not in name and ".cookbook" not in name:
             for node in tree.body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
@@ -166,7 +172,7 @@ def test_the_core_imports_nothing_of_the_other_packages():
     names = re.compile(rf"\b(?:{'|'.join(sorted(packages))})\b")
     imports = {
         f"{name}:{node.lineno}": ast.unparse(node)
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom | ast.Constant)
     }

@@ -138,34 +138,44 @@ def write_gguf(path: str) -> None:
     writer.close()
 
 
-class Parrot(transformers.LlamaForCausalLM):
-    """Generates fixed texts, one `script` entry for each prompt, and counts its forward passes."""
+@cache
+def parrot_class() -> Any:
+    """A Llama that generates fixed texts. The class is made when it is first needed, because torch loads slowly."""
 
-    script: list[list[int]] = []
-    steps = 0
+    class Parrot(transformers.LlamaForCausalLM):
+        """Generates fixed texts, one `script` entry for each prompt, and counts its forward passes."""
 
-    def forward(
-        self,
-        input_ids: Any = None,
-        position_ids: Any = None,
-        past_key_values: Any = None,
-        logits_to_keep: Any = 0,
-        **inputs: Any,
-    ) -> Any:
-        """The logits of the Llama, with the scripted token much likelier than all others."""
-        inputs |= {"position_ids": position_ids, "past_key_values": past_key_values, "logits_to_keep": logits_to_keep}
-        output = super().forward(input_ids=input_ids, **inputs)
-        self.steps += 1
-        if input_ids.shape[1] > 1:  # the prompt but for its last token
-            self._current, self.script = iter(self.script[0]), self.script[1:]
-        else:
-            output.logits[:, -1, next(self._current)] += 1000.0
-        return output
+        script: list[list[int]] = []
+        steps = 0
+
+        def forward(
+            self,
+            input_ids: Any = None,
+            position_ids: Any = None,
+            past_key_values: Any = None,
+            logits_to_keep: Any = 0,
+            **inputs: Any,
+        ) -> Any:
+            """The logits of the Llama, with the scripted token much likelier than all others."""
+            inputs |= {
+                "position_ids": position_ids,
+                "past_key_values": past_key_values,
+                "logits_to_keep": logits_to_keep,
+            }
+            output = super().forward(input_ids=input_ids, **inputs)
+            self.steps += 1
+            if input_ids.shape[1] > 1:  # the prompt but for its last token
+                self._current, self.script = iter(self.script[0]), self.script[1:]
+            else:
+                output.logits[:, -1, next(self._current)] += 1000.0
+            return output
+
+    return Parrot
 
 
 async def parrot(*texts: str, **settings: Any) -> TransformersModel:
     """A started model that generates these texts, one for each request."""
-    weights, words = llama(kind=Parrot), tokenizer()
+    weights, words = llama(kind=parrot_class()), tokenizer()
     weights.script = [words.encode(text, add_special_tokens=False) for text in texts]
     model = TransformersModel(weights, words, config=TransformersModel.Config(**settings))
     await model.start()

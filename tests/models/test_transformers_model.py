@@ -259,7 +259,7 @@ class TestTogether:
         model._model.forward = after_a_tick
         asked = asyncio.gather(*(model.respond(Request("the", max_output_tokens=300, seed=n)) for n in range(16)))
         while not asked.done():
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)  # without a pause, the loop would fight the batch for the GIL
             ticked.set()
         await asked
         assert next(steps) > 300
