@@ -128,6 +128,7 @@ def main() -> None:
             importlib.import_module(name)
         except ImportError:
             pass
+    sys.dont_write_bytecode = True  # a test may change a file twice in the second in which bytecode counts as fresh
     gc.freeze()
     arguments = serve(sys.argv[1], int(sys.argv[2]))
     sys.argv = [importlib.import_module("ludus.__main__").__file__ or "", *arguments]

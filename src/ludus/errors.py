@@ -86,10 +86,10 @@ def _install_hint(module: str) -> str:
     extra = _extras().get(_normal(name))
     if extra is not None:
         return f"Install it with: {install_command(extra)}"
-    known = {*sys.stdlib_module_names, *(each.name for each in pkgutil.iter_modules()), *_extras()}
-    near = sorted(each for each in known if abs(len(each) - len(name)) <= 1)
+    known = {*sys.stdlib_module_names, *(module.name for module in pkgutil.iter_modules()), *_extras()}
+    near = sorted(word for word in known if abs(len(word) - len(name)) <= 1)
     if close := difflib.get_close_matches(name, near, n=5, cutoff=0.75):
-        return f"Did you mean {next((each for each in close if each[0] == name[0]), close[0])}?"
+        return f"Did you mean {next((word for word in close if word[0] == name[0]), close[0])}?"
     return "Correct the name, or install the package that provides it"
 
 
@@ -102,12 +102,12 @@ def _extras() -> dict[str, str]:
         lines = distribution(DISTRIBUTION).requires or []
     except PackageNotFoundError:
         lines = []
-    found: dict[str, str] = {}
+    extras: dict[str, str] = {}
     for line in lines:
         name, extra = re.match(r"[\w.-]+", line), re.search(r"extra == ['\"]([\w-]+)['\"]", line)
         if name is not None and extra is not None and extra[1] not in ("dev", "docs"):
-            found.setdefault(_normal(name[0]), extra[1])
-    return found
+            extras.setdefault(_normal(name[0]), extra[1])
+    return extras
 
 
 def _normal(name: str) -> str:

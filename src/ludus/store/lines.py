@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
@@ -147,15 +148,19 @@ class StoredLines(Source):
             for number, line, counts in lines:
 
     Without `counting`, every line counts: the caller knows better. `duplicates` counts the lines that do not count,
-    `torn` is the number of a torn line, or 0. `seen` are the rollouts so far.
+    `torn` is the number of a torn line, or 0.
     """
 
     def __init__(self, path: Path, block: Block | None = None, *, counting: bool = True) -> None:
         super().__init__(path, block)
         self._known = frozenset(block.duplicates) if block is not None else None if counting else frozenset[int]()
-        self.seen = SeenRollouts()
         self.duplicates = self.torn = 0
         self._numbered = ((number, line, self.counts(number, line)) for number, line in self.lines)
+
+    @cached_property
+    def seen(self) -> SeenRollouts:
+        """The rollouts so far. The reader of a block needs none: the block says which of its lines are duplicates."""
+        return SeenRollouts()
 
     def __iter__(self) -> Iterator[tuple[int, bytes, bool]]:
         """Each line with its number, and whether it counts. Every line ends with a newline."""
