@@ -176,7 +176,9 @@ def test_training_stops_with_the_cause_if_every_rollout_fails_again_and_again(tm
     rollouts = TrlRollouts(
         Judged, input=questions(2), model=policy(lambda q, repeat: "crash"), policy=GroupPolicy(replacements=0)
     )
-    with pytest.raises(UserError, match=r"all 8 rollouts of a step failed. The last: .*verify.*crash.* the last 2 steps"):
+    with pytest.raises(
+        UserError, match=r"all 8 rollouts of a step failed. The last: .*verify.*crash.* the last 2 steps"
+    ):
         Trained(rollouts, tmp_path, steps=5)
     assert (rollouts.counts["empty_steps"], rollouts.counts["failed"]) == (3, 24)
 

@@ -12,6 +12,7 @@ from aiohttp import web
 
 import ludus
 from ludus import Outcome, ScriptedModel, UserError
+from ludus.environments import google_search
 from ludus.environments.google_search.test_browser import HTML, PROSE, serving
 from ludus.testing import replay
 
@@ -198,6 +199,7 @@ def test_a_missing_key_is_a_user_error_before_the_model_is_asked(
 def test_the_web_needs_an_extra_and_the_local_index_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("ludus.environments.google_search.")]:
         monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(google_search, "services", raising=False)  # `from google_search import services` takes it
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     settings = {"resources.provider": "json", "resources.endpoint": "http://127.0.0.1:1"}
     with pytest.raises(UserError, match=r"^aiohttp is not installed. Install it with: .*\[search\]'$"):
