@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import re
 import sys
 
@@ -116,6 +117,18 @@ def test_a_mistake_in_an_environment_folder_is_reported_in_one_line(tmp_path, ya
 
 
 @pytest.mark.slow
+def test_an_edited_verifier_judges_also_if_its_size_and_its_time_are_the_old_ones(tmp_path):
+    code = "from ludus import Resources\n\nclass Mine(Resources):\n    def verify(self, task, response): return 1.0\n"
+    source = make(tmp_path / "mine", code=code) / "resources.py"
+    before = source.stat()
+    py_compile.compile(str(source))  # as Python does when it imports the file
+    source.write_text(code.replace("1.0", "0.5"))
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    row = {"responses_create_params": {"input": "hi"}}
+    (rollout,) = ludus.collect(tmp_path / "mine", model=ScriptedModel(["x"]), input=[row]).rollouts
+    assert rollout.reward == 0.5
+
+
 def test_files_of_a_folder_import_each_other_in_every_process(tmp_path):
     (tmp_path / "environment.yaml").write_text("name: shop\nresources: resources.py:Shop\n")
     (tmp_path / "prices.py").write_text("def total(number):\n    return number * 2.0\n")

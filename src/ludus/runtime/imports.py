@@ -14,8 +14,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from hashlib import blake2b
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from pydantic import BaseModel
@@ -62,6 +63,16 @@ def import_named(name: str) -> ModuleType:
         raise _import_error(error, name) from error
 
 
+class _AlwaysCompiled(SourceFileLoader):
+    """Compiles a file whenever it is loaded. Cached bytecode counts as fresh if the file's size and second of change
+    are the same, so a verifier could be edited and judge by its old code, under the receipt of the new one."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The code of the source as it is now."""
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+
 def load_file(path: Path, name: str | None = None) -> ModuleType:
     """Import a file: as part of `ludus` for a built-in environment, else as part of a package made of its folder.
 
@@ -76,7 +87,7 @@ def load_file(path: Path, name: str | None = None) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     make_package(name.rpartition(".")[0], str(path.parent))
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_AlwaysCompiled(name, str(path)))
     if spec is None or spec.loader is None or not path.is_file():
         raise UserError(f"there is no file {path}")
     module = importlib.util.module_from_spec(spec)
