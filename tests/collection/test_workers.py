@@ -162,8 +162,9 @@ def test_an_error_of_share_stops_the_run_with_its_own_words(folder):
     write_rows(folder, rows(4))
     done = finished(folder)
     assert done.returncode == 2
-    assert "gone" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    (error,) = [line for line in done.stderr.splitlines() if " done, " not in line]  # progress, on a busy machine
+    assert error.startswith("error: ")
+    assert "gone" in error
 
 
 @pytest.mark.slow
