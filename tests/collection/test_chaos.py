@@ -139,3 +139,11 @@ def test_a_text_is_read_as_faults_or_refused_with_one_line(text):
     else:
         assert 0 <= chaos.model_500 <= 1
     assert "\n" not in told
+
+
+def test_an_unknown_fault_is_answered_with_the_faults_that_a_user_may_ask_for():
+    with pytest.raises(
+        UserError, match="--chaos has no fault 'nosuch'. Known: disk_full, judge_down, .*seed"
+    ) as raised:
+        Chaos.parse("nosuch=1%")
+    assert "round" not in str(raised.value)

@@ -43,7 +43,8 @@ class Chaos:
         for part in filter(None, text.split(",")):
             name, equals, value = (word.strip() for word in part.partition("="))
             if name not in known:
-                raise UserError(f"--chaos has no fault {name!r:.40}", did_you_mean(name, known))
+                typed = [fault for fault in known if fault != "round"]  # only workers are told a round
+                raise UserError(f"--chaos has no fault {name!r:.40}", did_you_mean(name, typed))
             values[name] = _number(name, value) if name in _NUMBERS else _rate(name, value)
             if not equals:
                 raise UserError(f"--chaos: {name} has no value", _EXAMPLE)
