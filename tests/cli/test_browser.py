@@ -86,6 +86,21 @@ async def test_the_list_of_runs_has_the_figures_of_each_run(runs):
         assert first[9] == "-", "the scripted model reports no tokens"
 
 
+async def test_a_bar_of_rewards_is_labelled_with_the_rewards_in_it(tmp_path):
+    journal = write_run(tmp_path / "run", tasks=5, repeats=1) / "rollouts.jsonl"
+    records = [orjson.loads(line) for line in journal.read_bytes().splitlines()]
+    rewards = (0.0, 1.0, 1.0, 0.52, 0.54)
+    changed = [orjson.dumps({**record, "reward": reward}) for record, reward in zip(records, rewards, strict=True)]
+    journal.write_bytes(b"\n".join([*changed, b""]))
+    async with browsing(tmp_path) as pilot:
+        await until_async(lambda: cells(pilot, "runs")[0][4].startswith("5"))
+        await pilot.press("enter")
+        await until_async(lambda: "rewards" in said(pilot, "figures"))
+        bars = [line.split("█") for line in said(pilot, "figures").splitlines() if "█" in line]
+        labels = [bar[0].strip() for bar in bars]
+        assert labels[:3] == ["0", "0.52 to 0.54", "1"]
+
+
 async def test_a_run_shows_rewards_pass_rates_failures_times_and_tools(runs):
     async with browsing(runs) as pilot:
         await open_first_run(pilot)

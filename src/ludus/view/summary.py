@@ -111,18 +111,19 @@ def _spark(database: sqlite3.Connection) -> list[float | None]:
 
 
 def _histogram(database: sqlite3.Connection) -> dict[str, Any]:
+    """How many rewards fall into each bin between `low` and `high`, with the least and the greatest of them."""
     low, high = database.execute(f"SELECT min(reward), max(reward) FROM rollouts WHERE {_DONE}").fetchone()
     if low is None:
-        return {"low": 0, "high": 1, "counts": []}
+        return {"low": 0, "high": 1, "counts": [], "ranges": []}
     low, high = min(low, 0.0), max(high, 1.0)
-    counts = [0] * BINS
-    for part, count in database.execute(
-        f"SELECT min(CAST((reward - ?) / (? - ?) * ? AS INTEGER), ?) AS part, count(*) FROM rollouts WHERE {_DONE} "
-        "GROUP BY part",
+    counts, ranges = [0] * BINS, list[list[float]]([[]] * BINS)
+    for part, count, *ends in database.execute(
+        "SELECT min(CAST((reward - ?) / (? - ?) * ? AS INTEGER), ?) AS part, count(*), min(reward), max(reward) "
+        f"FROM rollouts WHERE {_DONE} GROUP BY part",
         (low, high, low, BINS, BINS - 1),
     ):
-        counts[part] += count
-    return {"low": low, "high": high, "counts": counts}
+        counts[part], ranges[part] = count, ends
+    return {"low": low, "high": high, "counts": counts, "ranges": ranges}
 
 
 def _tasks(database: sqlite3.Connection) -> dict[str, Any]:

@@ -41,9 +41,10 @@ def _rewards(run: dict[str, Any]) -> list[RenderableType]:
     passes = ", ".join(f"pass@{k} {value:.3f}" for k, value in run["pass@k"].items())
     lines: list[RenderableType] = [_title("rewards"), text(f"mean {number(reward['mean'])}{interval}  {passes}")]
     counts = histogram["counts"]
-    step = (histogram["high"] - histogram["low"]) / max(len(counts), 1)
-    shown = [(histogram["low"] + at * step, count) for at, count in enumerate(counts)]
-    lines += [_bar(f"{low:.3g}", count, max(counts), f"{count:,}") for low, count in shown if count]
+    for ends, count in zip(histogram["ranges"], counts, strict=True):
+        if count:
+            rewards = " to ".join(dict.fromkeys(f"{end:.3g}" for end in ends))
+            lines.append(_bar(rewards, count, max(counts), f"{count:,}"))
     return lines
 
 
@@ -99,4 +100,4 @@ def _title(name: str) -> Text:
 
 
 def _bar(name: str, value: float, most: float, said: str) -> Text:
-    return text(f"{one_line(name):<12.12} {'█' * round(WIDTH * value / most if most else 0):<{WIDTH}} {said}")
+    return text(f"{one_line(name):<16.16} {'█' * round(WIDTH * value / most if most else 0):<{WIDTH}} {said}")
