@@ -97,7 +97,7 @@ def stub_server(**options: object) -> Iterator[str]:
     options = {"tool": "increment_counter", "arguments": '{"count": 1}', **options}
     scheme = "https" if "certificate" in options else "http"
     flags = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    process = subprocess.Popen([sys.executable, "-m", "ludus.bench.stub_server", *flags], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-m", "ludus_bench.stub_server", *flags], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         ready = process.stdout.readline()

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ludus.bench.delays import Delay
+from ludus_bench.delays import Delay
 
 #: A part with more load than this is the bottleneck.
 FULL = 0.85

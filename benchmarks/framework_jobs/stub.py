@@ -17,12 +17,12 @@ from typing import Any
 import orjson
 import uvicorn
 from job import answer
+from ludus_bench.stub_script import chat_answer, responses_answer
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ludus.bench.stub_script import chat_answer, responses_answer
 from ludus.http.listening import bind
 
 _TASK = re.compile(rb"Task <(\d+)>")

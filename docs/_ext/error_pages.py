@@ -48,7 +48,6 @@ _CURES = [
 ROOMS = {
     "words": "Environments, tasks and models",
     "agents": "Agents",
-    "bench": "ludus bench",
     "cli": "The command line",
     "collection": "Collecting",
     "compare": "ludus compare",

@@ -20,6 +20,7 @@ ROOTS = {
     "ludus.errors:Failure": "Failure",
     "ludus.http.messages:Refusal": "Refusal",
     "ludus.errors:missing_extra": "UserError",
+    "ludus.errors:missing_package": "UserError",
     "ludus.errors:cannot_read": "UserError",
     "ludus.errors:not_installed": "UserError",
     "ludus:UserError": "UserError",  # names that `ludus` imports at their first use
@@ -178,6 +179,8 @@ def _parts(name: str, root: str, given: list[str], named: dict[str, str]) -> tup
     first, second = [*given, "", ""][:2]
     if name == "missing_extra":
         return f"{first} is not installed", f"Install it with: pip install 'ludus-gym[{second}]'", ""
+    if name == "missing_package":
+        return f"{first} is in another package", f"Install it with: pip install ludus-{second}", ""
     if name == "not_installed":
         return f"{second + ': ' if second else ''}{first} is not installed", "Install it, or correct its name", ""
     if name == "cannot_read":

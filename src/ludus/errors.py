@@ -49,6 +49,11 @@ def missing_extra(what: str, extra: str) -> MissingExtra:
     return MissingExtra(f"{what} is not installed", f"Install it with: {install_command(extra)}")
 
 
+def missing_package(what: str, package: str) -> MissingExtra:
+    """The error for a part in a package of ours that is not installed: `missing_package("ludus bench", "bench")`."""
+    return MissingExtra(f"{what} is in another package", f"Install it with: {install_command(package=package)}")
+
+
 def install_command(extra: str = "", *, package: str = "") -> str:
     """The command that installs an extra, or a package of ours (a folder in `packages/`), or an extra of that package.
 

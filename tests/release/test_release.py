@@ -72,7 +72,7 @@ def test_an_archive_that_lacks_a_committed_file_is_refused(repository, tmp_path)
     _commit(repository)
     archive = tmp_path / "tiny-1.0.tar.gz"
     _pack(archive, repository, ["pyproject.toml", "CHANGELOG.md", "src/ludus/__init__.py", "tiny.py"])
-    lacks = rf"lacks {len(building.PROJECTS) - 1} committed files, for example packages/nemo-gym/pyproject"
+    lacks = rf"lacks {len(building.PROJECTS) - 1} committed files, for example packages/bench/pyproject"
     with pytest.raises(building.ReleaseError, match=lacks):
         building.check_complete(repository, ".", archive)
     _pack(archive, repository, ["pyproject.toml"])
@@ -102,7 +102,10 @@ def test_only_the_committed_changelog_counts(repository):
 def test_distributions_with_different_versions_are_refused(repository):
     (repository / "packages/nemo-gym/pyproject.toml").write_text('version = "1.1"\n')
     _commit(repository)
-    with pytest.raises(building.ReleaseError, match=r"^the versions differ: 1\.0 in src/ludus/__init__.py, 1\.1 in "):
+    with pytest.raises(
+        building.ReleaseError,
+        match=r"^the versions differ: 1\.0 in src/ludus/__init__.py, .*1\.1 in packages/nemo-gym/",
+    ):
         building.version_of(repository)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 CORE = "."
 PROJECTS = {
     CORE: "ludus_gym",
+    "packages/bench": "ludus_bench",
     "packages/nemo-gym": "ludus_nemo_gym",
     "packages/sandboxes": "ludus_sandboxes",
     "packages/trainers": "ludus_trainers",

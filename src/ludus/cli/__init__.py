@@ -18,9 +18,14 @@ from ludus.cli.help_text import HelpfulCommand, HelpfulGroup
 
 #: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
 COMMANDS = tuple(
-    "envs collect merge chat new show view verify recall compare conformance credit profile bench qualify serve status "
+    "envs collect merge chat new show view verify recall compare conformance credit profile qualify serve status "
     "doctor data".split()
 )
+
+#: The entry point group of commands in other packages: functions with typer's annotations, or groups.
+_GROUP = "ludus.commands"
+#: The commands in packages of ours, each with what it does and its package.
+_PACKAGES = {"bench": ("measures rollouts a second and what limits them", "bench")}
 
 #: click's UsageError. Some versions of typer depend on click, others vendor it; this works for both.
 _UsageError: Any = typer.BadParameter.__base__
@@ -33,10 +38,20 @@ class _Stopped(Exception):
 
 
 class _Commands(HelpfulGroup):
-    """Turns Ctrl-C into `_Stopped`: typer would exit with code 130 without a message."""
+    """Says which package has a missing command, and turns Ctrl-C into `_Stopped`."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name; None if there is none."""
+        command = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name in _PACKAGES:
+            from ludus.errors import missing_package
+
+            purpose, package = _PACKAGES[cmd_name]
+            raise missing_package(f"ludus {cmd_name} ({purpose})", package)
+        return command
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Run the command. Without `_Stopped`, typer would exit with code 130 and no message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -52,7 +67,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def command_line(*names: str) -> typer.Typer:
-    """The command line with these commands, or with all of them."""
+    """The command line with these commands, or with all of them and those of other packages."""
     app = typer.Typer(
         name="ludus",
         cls=_Commands,
@@ -62,13 +77,30 @@ def command_line(*names: str) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(ludus)
-    for name in names or COMMANDS:
-        command = getattr(import_module(f"ludus.cli.{name}"), name)
+    commands = {name: getattr(import_module(f"ludus.cli.{name}"), name) for name in names or COMMANDS}
+    if not names:
+        commands |= _other_commands()
+    for name, command in commands.items():
         if isinstance(command, typer.Typer):
-            app.add_typer(command)
+            app.add_typer(command, name=name)
         else:
-            app.command(cls=HelpfulCommand)(command)
+            app.command(name, cls=HelpfulCommand)(command)
     return app
+
+
+def _other_commands() -> dict[str, Any]:
+    """The commands of other packages by name. A broken package is reported, and hides no other command."""
+    from importlib.metadata import entry_points  # takes longer than the rest of this module
+
+    commands: dict[str, Any] = {}
+    for entry in entry_points(group=_GROUP):
+        try:
+            if entry.name not in COMMANDS:
+                commands[entry.name] = entry.load()
+        except Exception as error:
+            package = entry.dist.name if entry.dist is not None else entry.value
+            print(f"ludus {entry.name} cannot be loaded from {package}: {error}", file=sys.stderr)
+    return commands
 
 
 def ludus(

@@ -13,8 +13,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
 
-from ludus import errors
-from ludus.errors import UserError, did_you_mean
+from ludus.errors import UserError, did_you_mean, missing_package
 from ludus.sandbox.features import problem_with
 from ludus.sandbox.pool import SandboxPool
 from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxProvider, SandboxSpec
@@ -155,8 +154,7 @@ def _other_provider(name: str) -> SandboxProvider:
         provider: SandboxProvider = others[name].load()()
         return provider
     if name in _HOSTED:
-        command = errors.install_command(package="sandboxes")
-        raise UserError(f"sandbox provider {name} is in another package", f"Install it with: {command}")
+        raise missing_package(f"sandbox provider {name}", "sandboxes")
     known = ["auto", "remote", *_PROVIDERS, *_HOSTED, *others.names]
     raise UserError(f"unknown sandbox provider {name}", did_you_mean(name, known))
 

@@ -8,7 +8,7 @@ import tempfile
 from importlib.metadata import entry_points
 from typing import Any
 
-from ludus.errors import UserError, did_you_mean, install_command
+from ludus.errors import UserError, did_you_mean, missing_package
 from ludus.models.transformers_load import library
 from ludus.runtime.imports import import_named
 from ludus.train.conformance.checking import Delivered, TrainerAdapter
@@ -158,8 +158,7 @@ def find_adapter(name: str) -> TrainerAdapter:
         adapter: TrainerAdapter = others[name].load()()
         return adapter
     if name in _OTHERS:
-        command = install_command(package="trainers")
-        raise UserError(f"the adapter of {name} is in another package", f"Install it with: {command}")
+        raise missing_package(f"the adapter of {name}", "trainers")
     module, _, attribute = name.partition(":")
     if not attribute:
         known = {*ADAPTERS, *_OTHERS, *others.names}

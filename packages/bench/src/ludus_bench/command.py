@@ -50,9 +50,6 @@ def bench(
 
     Without HTTP: ludus bench mcqa --in-flight 1000 --no-http --delay 0
     """
-    from ludus.bench.bench import Bench
-    from ludus.bench.plots import plot_format, write_curves
-    from ludus.cli.bench_view import show_bench
     from ludus.cli.progress import Display
     from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
     from ludus.errors import UserError
@@ -60,6 +57,9 @@ def bench(
     from ludus.runtime.settings import parse_assignments
     from ludus.store.drafts import write_whole
     from ludus.store.run import indented_json
+    from ludus_bench.bench import Bench
+    from ludus_bench.plots import plot_format, write_curves
+    from ludus_bench.table import show_bench
 
     if ray is not None and not http:
         raise UserError("--no-http and --ray cannot be used together", "Leave one of them out")

@@ -13,14 +13,14 @@ from typing import Any
 
 import orjson
 
-from ludus.bench.advice import first_bottleneck
-from ludus.bench.delays import Delay
-from ludus.bench.point import PointPlan
-from ludus.bench.stubs import program, stub_servers, stubs_needed
-from ludus.bench.usage import available_memory
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.runtime.running import FILES_IN_RESERVE, raise_file_limit
+from ludus_bench.advice import first_bottleneck
+from ludus_bench.delays import Delay
+from ludus_bench.point import PointPlan
+from ludus_bench.stubs import program, stub_servers, stubs_needed
+from ludus_bench.usage import available_memory
 
 IN_FLIGHT = (1000, 4000, 16_000, 65_000)
 

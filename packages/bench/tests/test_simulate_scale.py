@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "simulate_scale.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "simulate_scale.py"
 
 
 @pytest.fixture(scope="module")

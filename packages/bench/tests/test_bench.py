@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_bench.bench import Bench
 
-from ludus.bench.bench import Bench
 from ludus.collection.collection import Collection
 from ludus.collection.options import Options
 from ludus.errors import UserError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ENVIRONMENT = "example_session_state_mgmt"
 
 
-def ludus_bench(
+def run_bench(
     *words: str, open_files: int | None = None, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     def limit() -> None:
@@ -37,7 +37,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Compl
     """The command of docs/scale.md, with --json."""
     folder = tmp_path_factory.mktemp("bench")
     (block,) = re.findall(r"```sh\nludus bench (.*?)\n```", (ROOT / "docs" / "scale.md").read_text(), re.DOTALL)
-    return ludus_bench(*block.split(), "--json", folder=folder), folder
+    return run_bench(*block.split(), "--json", folder=folder), folder
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_the_progress_says_what_is_started_and_how_far_it_is(
 def test_workers_and_a_stub_without_http_make_a_table_and_a_plot(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     words = ["--in-flight", "16", "--rollouts", "16", "--workers", "2", "--no-http", "--delay", "0.001..0.002"]
-    done = ludus_bench(ENVIRONMENT, *words, "--plot", str(tmp_path / "curve.png"))
+    done = run_bench(ENVIRONMENT, *words, "--plot", str(tmp_path / "curve.png"))
     assert done.returncode == 0, done.stderr
     assert "rollouts/s" in done.stdout
     assert "first bottleneck at 16 in flight" in done.stdout
@@ -88,7 +88,7 @@ def test_workers_and_a_stub_without_http_make_a_table_and_a_plot(tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_point_that_the_limit_on_open_files_forbids_is_left_out_with_the_option_that_helps() -> None:
-    done = ludus_bench(ENVIRONMENT, "--in-flight", "1k", "--workers", "1", "--json", open_files=512)
+    done = run_bench(ENVIRONMENT, "--in-flight", "1k", "--workers", "1", "--json", open_files=512)
     found = json.loads(done.stdout)
     assert done.returncode == 1
     assert found["points"] == []
@@ -97,7 +97,7 @@ def test_a_point_that_the_limit_on_open_files_forbids_is_left_out_with_the_optio
 
 @pytest.mark.slow
 def test_a_mistake_in_the_measured_process_is_one_line() -> None:
-    done = ludus_bench(ENVIRONMENT, "--in-flight", "2", "--no-http", "--input", "/nowhere.jsonl")
+    done = run_bench(ENVIRONMENT, "--in-flight", "2", "--no-http", "--input", "/nowhere.jsonl")
     assert done.returncode == 2
     assert "/nowhere.jsonl" in done.stderr
     assert "Traceback" not in done.stderr

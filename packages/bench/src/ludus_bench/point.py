@@ -19,10 +19,6 @@ from typing import Any
 
 import orjson
 
-from ludus.bench.delays import Delay
-from ludus.bench.stub_model import StubModel
-from ludus.bench.stubs import stub_stats
-from ludus.bench.usage import UsageMeter
 from ludus.collection.collection import Collection
 from ludus.collection.collector import Collector
 from ludus.collection.options import Options
@@ -30,6 +26,10 @@ from ludus.errors import UserError
 from ludus.profile.load import repeats_and_limit
 from ludus.runtime.encoding import encode
 from ludus.runtime.running import run
+from ludus_bench.delays import Delay
+from ludus_bench.stub_model import StubModel
+from ludus_bench.stubs import stub_stats
+from ludus_bench.usage import UsageMeter
 
 _TELL_EVERY, _LOOK_EVERY = 1.0, 0.02
 

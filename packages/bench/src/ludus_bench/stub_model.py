@@ -6,10 +6,10 @@ import asyncio
 from random import Random
 from typing import Any
 
-from ludus.bench.delays import Delay
 from ludus.model import Request
 from ludus.profile.synthetic import SyntheticModel
 from ludus.response import Response
+from ludus_bench.delays import Delay
 
 
 class StubModel(SyntheticModel):

@@ -20,7 +20,7 @@ MOST_CONNECTIONS = 16_384
 #: them first: beyond 14,000 connections to one port, each new one costs milliseconds.
 MOST_TO_A_PORT = 4096
 
-_PROGRAM = "import sys; sys.path[:] = {path}; from ludus.bench.{module} import main; main()"
+_PROGRAM = "import sys; sys.path[:] = {path}; from ludus_bench.{module} import main; main()"
 _END_SECONDS = 5.0
 
 

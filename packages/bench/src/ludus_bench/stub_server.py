@@ -4,7 +4,7 @@ By default it calls every tool of a request in the first `--turns` turns, then a
 only that tool, and its answers are encoded before the first request arrives. `GET /stats` counts the answers, the
 seconds of intended delay, and the seconds that answers were late beyond it.
 
-    python -m ludus.bench.stub_server --turns 10 --delay 1      prints {"port": N} once it listens
+    python -m ludus_bench.stub_server --turns 10 --delay 1      prints {"port": N} once it listens
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any, cast
 
 import httptools
 
-from ludus.bench.delays import Delay
-from ludus.bench.stub_script import FixedScript, StubScript, SyntheticScript, http_answer
 from ludus.errors import UserError
 from ludus.runtime.running import raise_file_limit, run
+from ludus_bench.delays import Delay
+from ludus_bench.stub_script import FixedScript, StubScript, SyntheticScript, http_answer
 
 BACKLOG = 16_384
 

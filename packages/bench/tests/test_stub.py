@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ludus_bench.advice import first_bottleneck
+from ludus_bench.delays import LONGEST, Delay
+from ludus_bench.stub_script import SyntheticScript
 
-from ludus.bench.advice import first_bottleneck
-from ludus.bench.delays import LONGEST, Delay
-from ludus.bench.stub_script import SyntheticScript
 from ludus.errors import UserError
 from ludus.model import Request
 from ludus.profile.synthetic import SyntheticModel

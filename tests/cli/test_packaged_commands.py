@@ -1,0 +1,65 @@
+"""Commands in other packages: they are found by their entry point, and a missing one is named with its package."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+from types import SimpleNamespace
+
+import pytest
+
+from ludus.cli import main
+
+
+def install_commands(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
+    """Make these the only commands that other packages bring."""
+    entries = EntryPoints(EntryPoint(name, target, "ludus.commands") for name, target in targets.items())
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entries.select(group=group))
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["ludus", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code or 0
+
+
+def greet(name: str) -> None:
+    """Say hello.
+
+    Example: ludus greet Ada
+    """
+    print(f"hello {name}")
+
+
+@pytest.fixture
+def greeting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "of_a_package", SimpleNamespace(greet=greet))
+    install_commands(monkeypatch, greet="of_a_package:greet", sulk="no_such_package:sulk", collect="of_a_package:greet")
+
+
+@pytest.mark.usefixtures("greeting")
+def test_a_command_of_another_package_runs_by_its_name(monkeypatch, capsys):
+    assert run(monkeypatch, "greet", "Ada") == 0
+    assert capsys.readouterr().out == "hello Ada\n"
+
+
+@pytest.mark.usefixtures("greeting")
+def test_the_help_lists_it_and_a_package_that_cannot_be_loaded_hides_no_other_command(monkeypatch, capsys):
+    assert run(monkeypatch, "--help") == 0
+    out, err = capsys.readouterr()
+    assert "Say hello." in out
+    assert "  collect  " in out
+    assert "Collect verified rollouts." in out
+    assert err.startswith("ludus sulk cannot be loaded from no_such_package:sulk: ")
+    assert err.count("\n") == 1
+
+
+def test_a_missing_command_of_ours_is_one_line_with_what_it_does_and_the_pip_command(monkeypatch, capsys):
+    install_commands(monkeypatch)
+    monkeypatch.setattr("ludus.errors.DISTRIBUTION", "a copy that pip did not install")
+    assert run(monkeypatch, "bench", "mcqa", "--in-flight", "8") == 2
+    assert capsys.readouterr().err == (
+        "error: ludus bench (measures rollouts a second and what limits them) is in another package. "
+        "Install it with: pip install ludus-bench\n"
+    )
