@@ -260,6 +260,16 @@ def test_a_bad_request_is_refused_after_the_replies_to_those_before_it(connectio
     assert [part[:3] for part in replies.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200", b"400"]
 
 
+@pytest.mark.parametrize("target", [b"*", b"http://a:b:c/", b"//a?b", b"http://", b"a/b", b"?x", b"/a?%00#"])
+def test_a_target_that_is_no_url_costs_no_earlier_request_its_reply(connection: socket.socket, target: bytes):
+    health = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    connection.sendall(health * 3 + b"GET " + target + b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+    replies = [part[:3] for part in closed(connection).split(b"HTTP/1.1 ")[1:]]
+    assert replies[:3] == [b"200"] * 3
+    assert len(replies) == 4
+    assert replies[3] in (b"400", b"404")
+
+
 def test_more_requests_at_once_than_any_client_sends_are_refused(connection: socket.socket):
     connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n" * 5000)
     assert closed(connection).count(b"HTTP/1.1 200 ") < 5000

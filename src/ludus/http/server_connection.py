@@ -201,9 +201,9 @@ class ServerConnection(asyncio.Protocol):
                 self._refuse()
             return
         before, method = self._last, parser.get_method().decode("ascii")
+        scope = self._scope(method, version)  # raises where the target is no URL: no exchange begins then
         self._last = exchange = HttpExchange(self, method, keep_alive, self._awaits_continue)
         exchange.announces = self._is_ours
-        scope = self._scope(method, version)
         if before is None or before.ended:
             self._start(exchange, scope)
         else:
