@@ -136,6 +136,25 @@ def reachable(start: str, edges: dict[str, set[str]]) -> set[str]:
     return seen
 
 
+def test_digits_in_text_of_others_become_a_number_in_one_place():
+    """`²` passes `str.isdigit`, and `int` refuses it: `whole_number` checks and converts."""
+    found = []
+    for name, tree in trees().items():
+        if name.startswith(("ludus.environments.", "ludus.cookbook.", "ludus.sandbox.inside.")):
+            continue
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+                checked = {
+                    ast.dump(call.func.value)
+                    for call in calls
+                    if isinstance(call.func, ast.Attribute) and call.func.attr in ("isdigit", "isdecimal", "isnumeric")
+                }
+                converted = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "int"]
+                found += [f"{name}:{call.lineno}" for call in converted if ast.dump(call.args[0]) in checked]
+    assert not [place for place in found if not place.startswith("ludus.runtime.numbers:")]
+
+
 def test_the_files_at_the_top_are_the_words():
     files = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__", *FILES}
     assert files == set(WORDS)

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, PrivateAttr, field_validator
 
 from ludus.errors import UserError, did_you_mean
+from ludus.runtime.numbers import whole_number
 from ludus.runtime.settings import checked, read_yaml
 
 #: A piece of a template: text, then a field's path with its conversion and its format; no path at the end.
@@ -100,7 +101,13 @@ def _path(name: str) -> list[str | int]:
     if re.fullmatch(r"[^.\[\]{}]+(\.[^.\[\]{}]+|\[[^\[\]{}]+\])*", name) is None:
         raise ValueError(f"not a template: {{{name:.40}}} names no field; a brace is written {{{{ or }}}}")
     steps = re.findall(r"[^.\[\]]+", name)
-    return [steps[0], *(int(step) if step.isdecimal() and len(step) < 10 else step for step in steps[1:])]
+    return [steps[0], *map(_step, steps[1:])]
+
+
+def _step(text: str) -> str | int:
+    """The number of an element, or the name of a field."""
+    number = whole_number(text, digits=9)
+    return text if number is None else number
 
 
 def _text(pieces: list[_Piece], row: dict[str, Any]) -> str:

@@ -22,10 +22,11 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import isnan
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ludus.dialects.conversion import TOKEN_IDS
 from ludus.errors import Failure
+from ludus.runtime.numbers import whole_number
 
 _PREFIX = "token_id:"
 _LARGEST = 2**53  # no log probability is larger
@@ -247,10 +248,11 @@ def _ids(entries: list[dict[str, Any]] | None) -> list[int] | None:
     tokens = [entry.get("token") for entry in entries]
     if not all(isinstance(token, str) and token.startswith(_PREFIX) for token in tokens):
         return None
-    digits = [str(token)[len(_PREFIX) :] for token in tokens]
-    if wrong := [text for text in digits if not (text.isascii() and text.isdecimal() and len(text) < 16)]:
-        raise Failure("bad_response", f"a token id is not a number: {wrong[0]:.40}")
-    return [int(text) for text in digits]
+    ids = [whole_number(text[len(_PREFIX) :], digits=15) for text in map(str, tokens)]
+    if None in ids:
+        wrong = str(tokens[ids.index(None)])[len(_PREFIX) :]
+        raise Failure("bad_response", f"a token id is not a number: {wrong:.40}")
+    return cast("list[int]", ids)
 
 
 def _are_all(ids: list[int], usage: Any) -> bool:

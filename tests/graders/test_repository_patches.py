@@ -41,6 +41,7 @@ def test_a_hunk_is_found_where_the_lines_have_moved():
         ("--- a/x\n+++ b/../x\n@@ -1 +1 @@\n-old\n+new\n", "a path that is not allowed"),
         ("--- /dev/null\n+++ b//etc/passwd\n@@ -0,0 +1 @@\n+new\n", "a path that is not allowed"),
         ("--- a/x\n+++ b/x\n", "no hunk for x"),
+        (f"--- a/x\n+++ b/x\n@@ -{'9' * 5000} +1 @@\n-old\n+new\n", "no hunk for x"),
         ("rename from x\nrename to y\n", "not supported"),
     ],
 )

@@ -84,6 +84,48 @@ def test_every_route_except_health_requires_the_token(monkeypatch: pytest.Monkey
         assert run.json()["reward"] == 1.0
 
 
+def test_a_post_to_an_open_path_requires_the_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "environment.yaml").write_text("name: any_tool\nresources: resources.py:AnyTool\n")
+    (tmp_path / "resources.py").write_text(
+        "from ludus import Resources\n"
+        "class AnyTool(Resources):\n"
+        "    async def call(self, name, arguments):\n"
+        "        return f'ran {name!r}'\n"
+        "    async def verify(self, task, response):\n"
+        "        return 1.0\n"
+    )
+    monkeypatch.setenv("LUDUS_TOKEN", TOKEN)
+    with served(str(tmp_path), resources_only=True) as serving:
+        url = serving.plan.servers[0].url
+        for path in ("/", "/health", "/ng-rollout/r/health"):
+            assert Web(url).post(path, {}).status == 401
+        assert Web(url).get("/health").json()["sessions_opened_total"] == 0
+        assert Web(url, token=TOKEN).post("/health", {}).text == "ran 'health'"
+        assert Web(url, token=TOKEN).post("/", {}).status == 404
+
+
+#: Digits to Python's `str.isdigit`, which `int` refuses, and a number that is too long for `int`.
+NOT_NUMBERS = ("\xb2", "1\xb3", "9" * 5000)
+
+
+def test_a_header_with_other_digits_than_ascii_ones_is_not_read_as_a_number():
+    with served(COUNTER) as serving:
+        counter, agent = url_of(serving, COUNTER), url_of(serving, f"{COUNTER}_simple_agent")
+        for url, path in [(counter, "/seed_session"), (agent, "/run")]:
+            for number in NOT_NUMBERS:
+                assert Web(url).post(path, COUNTER_ROW, {"x-ludus-seed": number}).status == 200
+
+
+def test_a_session_id_without_the_number_of_a_worker_is_unknown(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LUDUS_TOKEN", TOKEN)
+    with served(COUNTER, resources_only=True, workers=2) as serving:
+        url = url_of(serving, COUNTER)
+        for number in NOT_NUMBERS:
+            session = {"x-ludus-session": f"{number}.made-up"}
+            assert Web(url).post("/verify", {}, session).status == 401
+            assert Web(url, token=TOKEN).post("/increment_counter", {"count": 1}, session).status == 410
+
+
 def test_a_body_above_the_size_limit_is_refused():
     with served(COUNTER, resources_only=True, body_bytes=1000) as serving:
         web = Web(url_of(serving, COUNTER))

@@ -20,7 +20,7 @@ from ludus.dialects.messages import request_from_messages
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.http.app import App
-from ludus.http.guard import OPEN_PATHS, token_of
+from ludus.http.guard import is_open, token_of
 from ludus.http.listening import Listening, bind
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, models_reply, responses_reply
@@ -184,7 +184,7 @@ class Proxy(App):
 
     def admit(self, incoming: Incoming) -> None:
         """Refuse a request without the key of a running program."""
-        if incoming.path not in OPEN_PATHS:
+        if not is_open(incoming):
             self._program(incoming)
 
     def _dialect(self, to_request: ToRequest, to_reply: ToReply) -> Any:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ludus.runtime.numbers import whole_number
+
 Row = dict[str, Any]
 
 _HINT = "Name a file that ludus collect wrote"
@@ -45,12 +47,13 @@ def show(
         usage_error: Any = typer.BadParameter.__base__  # click's, which some versions of typer vendor
         raise usage_error("Missing argument 'FILE'.")
     listed = _Listed(file, failed=failed)
-    if which is not None and not which.isdecimal():
-        which, id_ = None, id_ or which
+    number = whole_number(which or "")
+    if number is None:
+        id_ = id_ or which
     if id_ is not None:
         _show_one(listed.by_id(id_), json_)
-    elif which is not None:
-        _show_one(listed.by_number(int(which)), json_)
+    elif number is not None:
+        _show_one(listed.by_number(number), json_)
     else:
         _list(listed, limit, json_)
 

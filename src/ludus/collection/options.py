@@ -12,6 +12,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack
 
+from ludus.runtime.numbers import whole_number
 from ludus.runtime.option_limits import MAX_COUNT, MAX_INT64, MAX_WORKERS
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _parse_concurrency(text: str) -> int | Literal["auto"]:
 
     if text == "auto":
         return "auto"
-    number = int(text) if text.isdecimal() and len(text) < 20 else 0
+    number = whole_number(text) or 0
     if not 1 <= number <= MAX_COUNT:
         problem = f"--concurrency {text:.40} is neither auto nor a number from 1 to {MAX_COUNT:,}"
         raise UserError(problem, "Example: --concurrency 64")

@@ -16,6 +16,7 @@ from ludus.collection.options import StopOptions
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.rollout import Job, Rollout, rollout_id
+from ludus.runtime.numbers import whole_number
 
 #: The kinds of failure of stragglers, and the options that end them.
 ENDED_BY = {"enough": "enough", "group_deadline": "group_deadline", "stale": "max_staleness"}
@@ -114,5 +115,5 @@ def _versions(episode: Episode) -> list[int]:
 
 def _numbers(values: Iterable[Any]) -> list[int]:
     """Policy versions that are numbers, or texts that hold one. Others cannot be compared."""
-    texts = (str(value) for value in values if value is not None)
-    return [int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) < 19]
+    numbers = (whole_number(str(value)) for value in values if value is not None)
+    return [number for number in numbers if number is not None]

@@ -12,6 +12,7 @@ from ludus.data.row_checks import unambiguous_row
 from ludus.data.sources import read_lines
 from ludus.errors import UserError
 from ludus.record import Row
+from ludus.runtime.numbers import whole_number
 from ludus.store.files import Files
 
 #: The number of rows between two calls of `tick`.
@@ -80,7 +81,8 @@ class Inputs:
 def file_and_line(where: str) -> tuple[str, int | None]:
     """The two parts of a place: `data/train.jsonl:7` is line 7 of data/train.jsonl."""
     file, _, line = where.rpartition(":")
-    return (file, int(line)) if file and line.isdecimal() else (where, None)
+    number = whole_number(line)
+    return (file, number) if file and number is not None else (where, None)
 
 
 def ends_with_newline(line: bytes) -> bytes:

@@ -17,6 +17,7 @@ from urllib.request import getproxies_environment, proxy_bypass_environment  # t
 import aiohappyeyeballs
 
 from ludus.errors import UserError
+from ludus.runtime.numbers import whole_number
 from ludus.runtime.urls import shown_url
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -120,7 +121,8 @@ class Route:
                 raise OSError(f"the proxy {proxy.name} did not answer CONNECT")
         status = b"".join(reply.split(b"\r\n", 1)[0].split(b" ", 2)[1:2])
         if status != b"200":
-            said = f"status {int(status)}" if status.isdigit() and len(status) == 3 else "an answer that is not HTTP"
+            number = whole_number(status.decode("latin-1"), digits=3)
+            said = "an answer that is not HTTP" if number is None else f"status {number}"
             raise OSError(f"the proxy {proxy.name} refused: {said}")
 
 

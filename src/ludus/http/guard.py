@@ -18,13 +18,14 @@ from ludus.http.exchange import exchange_of
 from ludus.http.messages import JSON, Incoming, Refusal
 from ludus.runtime.boundary import in_time
 from ludus.runtime.keys import look_up_key
+from ludus.runtime.numbers import whole_number
 
 #: The names of this machine for its own programs.
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LOOPBACK_HOSTS = frozenset((b"127.0.0.1", b"[::1]", b"localhost"))
 
-#: The paths that need no token.
-OPEN_PATHS = ("/", "/health")
+#: The requests that need no token.
+_OPEN = {(method, path) for method in ("GET", "HEAD") for path in ("/", "/health")}
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class Guard:
         """Refuse a request without the token or, where there is no token, one that a web page may have sent."""
         if self.token is None:
             _refuse_web_pages(incoming, self.host_hint)
-        elif incoming.path not in OPEN_PATHS and not hmac.compare_digest(
+        elif not is_open(incoming) and not hmac.compare_digest(
             token_of(incoming).encode("latin-1", "replace"), self.token.encode()
         ):
             raise Refusal(401, "this server requires a token: send the header Authorization: Bearer TOKEN")
@@ -52,8 +53,7 @@ class Guard:
         exchange = exchange_of(incoming.receive)
         if exchange is not None and (body := exchange.take(self.body_bytes)) is not None:
             return body
-        length = incoming.header(b"content-length")
-        if length is not None and length.isdigit() and int(length) > self.body_bytes:
+        if (whole_number(incoming.header(b"content-length") or "") or 0) > self.body_bytes:
             raise Refusal(413, f"the body is larger than {self.body_bytes} bytes")
         try:
             return await in_time(self.body_seconds, self._pieces(incoming))
@@ -82,6 +82,11 @@ def required_token(hosts: set[str], token_env: str) -> str | None:
         shown = min(hosts - set(LOOPBACK))
         raise UserError(f"listening on {shown} needs a token", f"Set {token_env} in the environment")
     return token
+
+
+def is_open(incoming: Incoming) -> bool:
+    """Whether a request needs no token. A POST to the same path is one: it may name a tool."""
+    return (incoming.method, incoming.path) in _OPEN
 
 
 def token_of(incoming: Incoming) -> str:

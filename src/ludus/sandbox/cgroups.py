@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from ludus.runtime.numbers import whole_number
+
 _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "ludus-sandbox"
 _numbers = itertools.count()
@@ -127,7 +129,8 @@ def _remove_orphans(usable: Controllers) -> None:
     for parent in {folder for folder in usable[:3] if folder is not None}:
         for folder in parent.glob(f"{_PREFIX}-*-*-*"):
             pid, started = folder.name.removeprefix(f"{_PREFIX}-").split("-")[:2]
-            if not pid.isdigit() or _started(int(pid)) != started:
+            number = whole_number(pid)
+            if number is None or _started(number) != started:
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 

@@ -31,7 +31,7 @@ from ludus.runtime.encoding import encode
 from ludus.serve.aggregate import aggregate_metrics
 from ludus.serve.openapi import describe_agent
 from ludus.serve.policies import Policies
-from ludus.serve.resources import SEED_HEADER, checked_task, refused_row, with_verdict
+from ludus.serve.resources import checked_task, refused_row, requested_seed, with_verdict
 from ludus.task import Task, derive_seed, digest
 from ludus.tokens import Tokens, put_tokens
 
@@ -126,7 +126,7 @@ class AgentApp(App):
         return {**rollout.response.data, "output": list(rollout.response.output)}
 
     def _job(self, incoming: Incoming, row: dict[str, Any], task: Task) -> Job:
-        rollout, seed = incoming.header(ROLLOUT_HEADER) or incoming.rollout, incoming.header(SEED_HEADER) or ""
+        rollout, seed = incoming.header(ROLLOUT_HEADER) or incoming.rollout, requested_seed(incoming)
         name = str(row.get("task_id") or digest(row))
         number = row.get("_ng_rollout_index")
         repeat = number if isinstance(number, int) else 0
@@ -136,7 +136,7 @@ class AgentApp(App):
             repeat,
             task,
             row,
-            seed=int(seed) if seed.isdigit() and len(seed) < 20 else derive_seed(0, rollout or name, repeat),
+            seed=seed if seed is not None else derive_seed(0, rollout or name, repeat),
             environment=self.environment.name,
         )
 

@@ -18,6 +18,7 @@ from ludus.http.app import App
 from ludus.http.client import Connections
 from ludus.http.listening import Listening
 from ludus.http.messages import Incoming, Receive, Refusal, Scope, Send
+from ludus.runtime.numbers import whole_number
 
 _HOP_BY_HOP = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length")
 _REPLY_BYTES = 1 << 40  # the reply of another worker is as large as this worker's own may be
@@ -144,5 +145,4 @@ def _text(value: bytes) -> str:
 
 
 def _worker_in(session: str | None) -> int | None:
-    number = (session or "").partition(".")[0]
-    return int(number) if number.isdigit() and len(number) < 6 else None
+    return whole_number((session or "").partition(".")[0], digits=5)

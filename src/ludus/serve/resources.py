@@ -28,6 +28,7 @@ from ludus.response import Response
 from ludus.rollout import Job
 from ludus.runtime.boundary import step
 from ludus.runtime.encoding import encode
+from ludus.runtime.numbers import whole_number
 from ludus.runtime.threads import awaited
 from ludus.serve.aggregate import aggregate_metrics
 from ludus.serve.mcp import TOKEN_HEADER, McpEndpoint
@@ -122,6 +123,8 @@ class ResourcesApp(App):
     async def call_tool(self, incoming: Incoming) -> Reply:
         """Run a tool. The body is the arguments that the model wrote, and the reply is what the model sees."""
         name = incoming.path[1:]
+        if not name:
+            raise Refusal(404, "Not Found")
         if name not in self.environment.resources.toolbox and not self._decides_tools_in_call:
             return Reply(not_found().encode(), 404)
         arguments = incoming.body.decode("utf-8", "replace")
@@ -218,7 +221,7 @@ class ResourcesApp(App):
 
     async def _verify_without_session(self, incoming: Incoming, row: dict[str, Any], response: Response) -> Verdict:
         task, seed, environment = self._task(row), self._seed_of(incoming, row), self.environment
-        session = self.sessions.fresh(seed, seed_known=_requested_seed(incoming) is not None)
+        session = self.sessions.fresh(seed, seed_known=requested_seed(incoming) is not None)
         if not session.has_session:
             return await judge_text(session, task, response, environment.limits)
         name = digest(row)
@@ -250,7 +253,7 @@ class ResourcesApp(App):
         return session_id
 
     def _seed_of(self, incoming: Incoming, row: dict[str, Any]) -> int:
-        seed = _requested_seed(incoming)
+        seed = requested_seed(incoming)
         return seed if seed is not None else derive_seed(0, incoming.rollout or digest(row), 0)
 
     def _session_headers(self, session: Session) -> Headers:
@@ -303,10 +306,9 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
 
 
-def _requested_seed(incoming: Incoming) -> int | None:
+def requested_seed(incoming: Incoming) -> int | None:
     """The seed that a request names, or None."""
-    seed = incoming.header(SEED_HEADER) or ""
-    return int(seed) if seed.isdigit() and len(seed) < 20 else None
+    return whole_number(incoming.header(SEED_HEADER) or "", digits=19)
 
 
 def _without_response(body: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from ludus.http.guard import Guard, required_token
 from ludus.http.listening import Listening, address, bind
 from ludus.http.messages import Incoming, Reply
 from ludus.http.prometheus import Metric, prometheus_reply
+from ludus.runtime.numbers import whole_number
 from ludus.telemetry.state import RunState
 
 #: Beyond loopback, a client must send the token in this variable.
@@ -82,6 +83,7 @@ def _failure_labels(name: str) -> dict[str, str]:
 
 def _host_and_port(place: int | str) -> tuple[str, int]:
     host, colon, port = str(place).rpartition(":")
-    if not port.isdecimal() or len(port) > 5 or int(port) > 65535 or (colon and not host):
+    number = whole_number(port, digits=5)
+    if number is None or number > 65535 or (colon and not host):
         raise UserError(f"--metrics-port {place!s:.60} is not a port", "Example: --metrics-port 9464")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    return host.strip("[]") or "127.0.0.1", number

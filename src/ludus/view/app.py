@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 
 from ludus.http.app import App, Handler
 from ludus.http.messages import TEXT, Incoming, Receive, Refusal, Reply, Scope, Send
+from ludus.runtime.numbers import whole_number
 from ludus.view.export_matches import matching_lines
 from ludus.view.guard import HTML, SECURITY_HEADERS, ViewGuard
 from ludus.view.listing import rollouts_page
@@ -191,6 +192,7 @@ def _number(asked: Parameters, name: str, default: int) -> int:
     text = asked.get(name, "")
     if not text:
         return default
-    if not text.isdecimal() or len(text) > 15:
+    number = whole_number(text, digits=15)
+    if number is None:
         raise Refusal(422, f"`{name}` must be a whole number")
-    return int(text)
+    return number

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 
 from ludus.http.guard import Guard
 from ludus.http.messages import Headers, Incoming, Refusal, Reply
+from ludus.runtime.numbers import whole_number
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -92,4 +93,4 @@ class ViewGuard(Guard):
 def _cookie_name(incoming: Incoming) -> str:
     """The name holds the port, because a cookie belongs to a host: two viewers can be open at once."""
     _, _, port = (incoming.header(b"host") or "").rpartition(":")
-    return f"ludus_view_{port if port.isdigit() else 'none'}"
+    return f"ludus_view_{port if whole_number(port) is not None else 'none'}"

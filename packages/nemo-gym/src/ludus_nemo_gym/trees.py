@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 
 from ludus.errors import UserError
+from ludus.runtime.numbers import whole_number
 
 Tree = dict[str, Any]
 
@@ -96,8 +97,9 @@ def step_into(node: Any, step: str) -> Any:
     """The child of a node. Raises KeyError where there is none."""
     if isinstance(node, dict):
         return node[step]
-    if isinstance(node, list) and step.isdecimal() and int(step) < len(node):
-        return node[int(step)]
+    number = whole_number(step)
+    if isinstance(node, list) and number is not None and number < len(node):
+        return node[number]
     raise KeyError(step)
 
 

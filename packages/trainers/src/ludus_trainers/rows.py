@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from ludus.errors import UserError
 from ludus.task import digest
 from ludus.tokens import Sequence
 from ludus.train.group import TrainingGroup, TrainingMember
+
+_WHOLE = re.compile("-?[0-9]{1,18}")
 
 #: The field under which a trainer's data set carries a row of Ludus, as JSON.
 ROW = "ludus_row"
@@ -52,7 +55,7 @@ def rows_of(member: TrainingMember) -> list[TrainingRow]:
 def _row(member: TrainingMember, sequence: Sequence) -> TrainingRow:
     assert member.reward is not None
     start = sequence.mask.index(1)
-    versions = [int(each) for each in sequence.policy_versions if each is not None and each.lstrip("-").isdigit()]
+    versions = [int(version) for version in sequence.policy_versions if version and _WHOLE.fullmatch(version)]
     return TrainingRow(
         sequence.ids[:start],
         sequence.ids[start:],

@@ -7,6 +7,7 @@ from typing import Any
 from zlib import crc32
 
 from ludus.errors import UserError, did_you_mean
+from ludus.runtime.numbers import whole_number
 
 #: Faults that are counted instead of drawn, and the two numbers that the draws depend on.
 _NUMBERS = ("seed", "round", "node_kill")
@@ -71,6 +72,7 @@ def _rate(name: str, text: str) -> float:
 
 
 def _number(name: str, text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+    number = whole_number(text)
+    if number is None:
         raise UserError(f"--chaos: {name} must be a whole number, not {text!r:.40}", _EXAMPLE)
-    return int(text)
+    return number

@@ -55,7 +55,7 @@ class Shape:
 
 def _bounds(tokens: list[Token]) -> tuple[int | None, int] | None:
     """The limit and the offset of `3`, `3 OFFSET 2` and `2, 3`; None if they are no plain numbers."""
-    values = [int(token.text) for token in tokens if token.kind == NUMBER and token.text.isdigit()]
+    values = [int(token.text) for token in tokens if _is_whole(token)]
     others = [token for token in tokens if token.kind != NUMBER]
     if len(tokens) == 1 and len(values) == 1:
         return values[0], 0
@@ -118,9 +118,13 @@ def _item(tokens: list[Token]) -> tuple[list[Token], str]:
     return tokens, name
 
 
+def _is_whole(token: Token) -> bool:
+    return token.kind == NUMBER and token.text.isdigit() and len(token.text) < 19
+
+
 def _place(term: list[Token], items: list[tuple[list[Token], str]], stars: bool) -> int | None:
     """The output column that a sort term names by its number, its alias or its expression."""
-    if len(term) == 1 and term[0].kind == NUMBER and term[0].text.isdigit():
+    if len(term) == 1 and _is_whole(term[0]):
         return int(term[0].text) - 1
     if stars:
         return None

@@ -187,6 +187,11 @@ def test_any_text_is_tokenized_or_refused(text: str, dialect: str) -> None:
     statements(tokens)
 
 
+@pytest.mark.parametrize("end", ["LIMIT %s", "LIMIT 3 OFFSET %s", "ORDER BY %s"])
+def test_a_number_that_is_too_long_for_python_is_no_plain_number(end: str) -> None:
+    assert Shape.of(tokenize("SELECT a FROM t " + end % ("9" * 5000))).limit is None
+
+
 @given(st.text(max_size=300))
 def test_any_answer_is_read(text: str) -> None:
     for compat in (False, True):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ludus.graders.repository.trees import Tree, is_plain
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HUNK = re.compile(r"@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
 _NO_NEWLINE = "\\ No newline at end of file"
 _NOWHERE = "/dev/null"
 

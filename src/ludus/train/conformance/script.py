@@ -18,6 +18,7 @@ from ludus.models.scripted import ScriptedModel
 from ludus.outcome import Verdict
 from ludus.resources import Resources, tool
 from ludus.response import Response, function_call, message
+from ludus.runtime.numbers import whole_number
 from ludus.tokens import Tokens
 from ludus.train.policy import GroupPolicy
 
@@ -126,7 +127,7 @@ class ConformanceScript:
         """
         name, _, repeat = session.rpartition("-")
         visit = name.rpartition(".v")[2]
-        return self.tasks[task][int(repeat) + (int(visit) - 1 if visit.isdigit() else 0)]
+        return self.tasks[task][int(repeat) + ((whole_number(visit) or 1) - 1)]
 
 
 def script() -> ConformanceScript:
