@@ -68,7 +68,6 @@ ROOMS = {
     "sandbox": "Sandboxes",
     "serve": "Servers that you start",
     "store": "Files of a run",
-    "telemetry": "Telemetry",
     "train": "Training",
     "view": "ludus view",
 }

@@ -1,4 +1,4 @@
-"""`ludus.collect`, `ludus.collect_async` and `ludus.stream`: a whole collection as one call, with its telemetry."""
+"""`ludus.collect`, `ludus.collect_async` and `ludus.stream`: a whole collection as one call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ludus.collection.collector import Collector
 from ludus.collection.options import CollectArguments, Options
 from ludus.rollout import Rollout
 from ludus.runtime.running import run_to_end
-from ludus.telemetry.opening import open_telemetry
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,7 +68,7 @@ async def collect_async(
 def _prepared(environment: Environments, options: CollectArguments) -> tuple[Collection, Collector]:
     collection = Collection(environment, Options(**options))
     sink = collection.add_rollout if collection.files is None else None
-    return collection, collection.prepare(sink=sink, observe=open_telemetry)
+    return collection, collection.prepare(sink=sink)
 
 
 def _loop_runs() -> bool:
@@ -89,7 +88,7 @@ async def stream(environment: Environments = None, **options: Unpack[CollectArgu
     """
     collection = Collection(environment, Options(**options))
     queue: asyncio.Queue[Rollout | None] = asyncio.Queue(maxsize=1)
-    collector = collection.prepare(sink=queue.put, observe=open_telemetry)
+    collector = collection.prepare(sink=queue.put)
 
     async def produce() -> None:
         try:

@@ -44,9 +44,12 @@ class MissingExtra(UserError):
     """An optional part is not installed."""
 
 
-def missing_extra(what: str, extra: str) -> MissingExtra:
-    """The error for an optional part that is not installed: `missing_extra("math-verify", "math")`."""
-    return MissingExtra(f"{what} is not installed", f"Install it with: {install_command(extra)}")
+def missing_extra(what: str, extra: str, *, package: str = "") -> MissingExtra:
+    """The error for an optional part that is not installed: `missing_extra("math-verify", "math")`.
+
+    `package` has the extra if the core does not.
+    """
+    return MissingExtra(f"{what} is not installed", f"Install it with: {install_command(extra, package=package)}")
 
 
 def missing_package(what: str, package: str) -> MissingExtra:

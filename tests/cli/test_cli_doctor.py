@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoints
+from pathlib import Path
 from typing import Any
 
 import forked
@@ -63,6 +64,20 @@ def test_json_names_python_the_control_groups_and_the_extras(found: Any):
     assert found["embedded_model"]["works"] is not bool(found["embedded_model"]["missing"])
 
 
+def test_every_package_of_ours_is_listed_with_what_it_adds(found: Any):
+    folders = {path.parent.name for path in (Path(__file__).parents[2] / "packages").glob("*/pyproject.toml")}
+    assert {package["package"] for package in found["packages"]} == folders
+    assert all(package["install"] is None and package["adds"] for package in found["packages"])
+
+
+def test_a_missing_package_is_printed_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(cli_doctor, "PACKAGES", {"absent": "what nobody has"})
+    cli_doctor.doctor()
+    assert re.search(r"absent +what nobody has *\n +Install with: pip install .*absent *\n", capsys.readouterr().out)
+
+
 def test_a_person_reads_which_provider_is_taken_and_why(found: Any):
     done = doctor(COLUMNS="200")
     assert done.returncode == 0
@@ -92,6 +107,6 @@ def test_on_a_terminal_no_line_is_too_long_and_what_goes_on_is_indented(width: i
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     lines = [line.rstrip() for line in plain.splitlines()]
     assert max(map(len, lines)) <= width
-    assert [line for line in lines if line and line[0] != " "] == ["sandboxes", "embedded model", "extras"]
+    assert [line for line in lines if line and line[0] != " "] == ["sandboxes", "embedded model", "extras", "packages"]
     whole = set(doctor().stdout.split())
     assert {word for line in lines for word in line.split() if len(word) < 40} <= whole, "a word was broken"

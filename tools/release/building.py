@@ -20,6 +20,7 @@ PROJECTS = {
     "packages/bench": "ludus_bench",
     "packages/nemo-gym": "ludus_nemo_gym",
     "packages/sandboxes": "ludus_sandboxes",
+    "packages/telemetry": "ludus_telemetry",
     "packages/trainers": "ludus_trainers",
 }
 

@@ -113,12 +113,11 @@ def _run(collection: Collection, as_json: bool) -> int:
     from ludus.cli.progress import Display, summarise
     from ludus.cli.screen import prints_to_stderr, safe_json
     from ludus.runtime.running import run
-    from ludus.telemetry.opening import open_telemetry
 
     display = Display(quiet=as_json)
     try:
         with prints_to_stderr(as_json):
-            collector = collection.prepare(tick=display.reading, observe=open_telemetry)
+            collector = collection.prepare(tick=display.reading)
     except KeyboardInterrupt:
         display.say("stopped before the first rollout")
         return INTERRUPTED

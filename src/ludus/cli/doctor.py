@@ -17,11 +17,20 @@ if TYPE_CHECKING:
 #: The width of the column of names.
 _NAMES = 12
 
+#: What each package of ours adds.
+PACKAGES = {
+    "bench": "ludus bench: rollouts a second, and what limits them",
+    "nemo-gym": "NeMo Gym's commands and Python names",
+    "sandboxes": "sandboxes of Daytona, e2b and Modal",
+    "telemetry": "--otel, --metrics-port and --log-to: spans, metrics and charts",
+    "trainers": "adapters for verl, SkyRL and other trainers",
+}
+
 _REQUIREMENT = re.compile(r"""([A-Za-z0-9._-]+).*;.*extra\s*==\s*["']([^"']+)["']""")
 
 
 def doctor(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show what works on this machine: sandboxes for code, extras, the embedded model.
+    """Show what works on this machine: sandboxes for code, the embedded model, extras, packages.
 
     Example: ludus doctor --json
     """
@@ -61,6 +70,7 @@ def _examine() -> dict[str, Any]:
         "control_groups": controllers().describe(),
         "embedded_model": _embedded_model(),
         "extras": _extras(),
+        "packages": _packages(),
     }
 
 
@@ -103,6 +113,20 @@ def _extras() -> list[dict[str, Any]]:
     return extras
 
 
+def _packages() -> list[dict[str, Any]]:
+    """The packages of ours, what each adds, and how to install those that are missing."""
+    from ludus.errors import install_command
+
+    return [
+        {
+            "package": package,
+            "adds": adds,
+            "install": None if _installed(f"ludus-{package}") else install_command(package=package),
+        }
+        for package, adds in PACKAGES.items()
+    ]
+
+
 def _installed(name: str) -> bool:
     try:
         distribution(name)
@@ -133,6 +157,8 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     known = [(text("installed"), [text(installed or "none", "green")]), *absent]
     unknown = [(text("unknown"), [text("ludus-gym is not installed as a package")])]
     _show_part(console, known if report["extras"] else unknown)
+    console.print(text("\npackages", "bold"))
+    _show_part(console, [(text(package["package"]), _package_lines(package)) for package in report["packages"]])
 
 
 def _described(status: dict[str, Any]) -> tuple[Text, list[Text]]:
@@ -160,6 +186,14 @@ def _hosted_lines(hosted: dict[str, Any]) -> list[Text]:
         text(f"{status['provider']}: {status['problem'] or 'works'}", "green" if status["works"] else "yellow")
         for status in hosted["providers"]
     ]
+
+
+def _package_lines(package: dict[str, Any]) -> list[Text]:
+    from ludus.cli.screen import text
+
+    if package["install"] is None:
+        return [text(package["adds"], "green")]
+    return [text(package["adds"]), text(f"Install with: {package['install']}")]
 
 
 def _missing(part: dict[str, Any]) -> list[Text]:

@@ -9,9 +9,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ludus.collection.branching import Branches, check_agents
 from ludus.collection.chaos.run import ChaosRun
@@ -21,7 +20,7 @@ from ludus.collection.engine_choice import engine_of
 from ludus.collection.engines.playing import PlaySettings
 from ludus.collection.forgotten_tools import forgotten_tools
 from ludus.collection.input_choice import input_rows
-from ludus.collection.metrics import Metrics
+from ludus.collection.observers import RunObserver, open_observer
 from ludus.collection.options import Options
 from ludus.collection.output import Output, open_output, write_start
 from ludus.collection.plan import CollectionPlan
@@ -47,25 +46,6 @@ Watcher = Callable[[Collector], Coroutine[Any, Any, None]]
 
 #: One environment or several; None if the rows name theirs.
 Environments = EnvironmentSpec | Sequence[EnvironmentSpec] | None
-
-
-class RunObserver(Protocol):
-    """Watches a run from outside, as telemetry does. It never ends the run."""
-
-    problems: list[str]  #: sentences about what failed in the observer itself
-
-    @property
-    def metrics_url(self) -> str | None:
-        """Where it serves the metrics of the run, if it does."""
-
-    def sink(self, other: Sink | None) -> Sink | None:
-        """What gets every recorded rollout and passes it to the other sink."""
-
-    def watching(self, metrics: Metrics, progress: Progress) -> AbstractAsyncContextManager[None]:
-        """Watch the run until the context ends."""
-
-    def close(self) -> None:
-        """Close an observer whose run did not start."""
 
 
 class Collection(Results):
@@ -123,11 +103,10 @@ class Collection(Results):
         tick: Callable[[int], None] = lambda _: None,
         sink: Sink | None = None,
         engine: Callable[[PlaySettings], Engine] | None = None,
-        observe: Callable[[CollectionPlan], RunObserver | None] = lambda _: None,
     ) -> Collector:
         """Check the rows, the files and the run's identity, so that mistakes are reported before any model call.
 
-        `engine` makes an engine other than that of this process or of `workers`. `observe` opens what watches the run.
+        `engine` makes an engine other than that of this process or of `workers`.
         """
         survey = self._check(tick)
         plan = self._plan(checkpoint=engine is None)
@@ -135,7 +114,7 @@ class Collection(Results):
         if chaos is not None:
             self.warnings += chaos.warnings()
             plan = chaos.wrap(plan)
-        collector = self._open(plan, survey, sink, engine, observe)
+        collector = self._open(plan, survey, sink, engine)
         if chaos is not None:
             chaos.break_collector(collector)
         return collector
@@ -170,7 +149,6 @@ class Collection(Results):
         survey: Survey,
         sink: Sink | None,
         engine: Callable[[PlaySettings], Engine] | None,
-        observe: Callable[[CollectionPlan], RunObserver | None],
     ) -> Collector:
         """Open the engine, the files and what watches the run. A resumed run takes up what the files hold."""
         options, total = plan.options, survey.in_shard * plan.options.play.repeats
@@ -187,7 +165,7 @@ class Collection(Results):
             say = progress.notices.append
             output = open_output(self.files, plan, run_identity, say) if self.files is not None else Output()
             on_error.callback(output.close)
-            if (observer := observe(plan)) is not None:
+            if (observer := open_observer(plan)) is not None:
                 on_error.callback(observer.close)
                 sink = observer.sink(sink)
             collector = Collector(plan, output, sink=sink, engine=chosen, progress=progress)

@@ -26,7 +26,6 @@ from ludus.collection.plan import TaskWork
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.task import private
-from ludus.telemetry.opening import open_telemetry
 from ludus.train.engine import FeedEngine
 from ludus.train.group import TrainingGroup
 from ludus.train.open_group import OpenGroup
@@ -102,9 +101,7 @@ class GroupFeed:
         """Check the rows and the settings, so that mistakes are reported before any model call."""
         if self._collector is not None:
             return
-        self._collector = self.collection.prepare(
-            sink=self._schedule.arrived, engine=self._engine, observe=open_telemetry
-        )
+        self._collector = self.collection.prepare(sink=self._schedule.arrived, engine=self._engine)
         policy = self.policy
         together = [
             environment.name for environment in self.collection.environments() if environment.resources.by_group

@@ -1,4 +1,5 @@
 # the spans of a rollout arrive at a receiver of OTLP over HTTP
+# without: pip install ludus-telemetry
 echo '["The answer is \\boxed{A}."]' > script.yaml
 cat > receiver.py <<'END'
 import os

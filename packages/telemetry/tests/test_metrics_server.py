@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ludus_telemetry.metrics_server import MetricsServer
 from worker_runs import environment, rows
 
 from ludus.collection.collection import Collection
 from ludus.collection.options import Options
 from ludus.errors import UserError
 from ludus.http.prometheus import Metric, prometheus_reply
-from ludus.telemetry.metrics_server import MetricsServer
-from ludus.telemetry.opening import open_telemetry
 
 parser = pytest.importorskip("prometheus_client.parser", reason="needs: pip install prometheus-client")
 
@@ -45,7 +44,7 @@ def scraped_while_running(folder: Path, read: Callable[[str], Any], **options: A
         given_rows = rows(6, "wait", "fail", "mask")
         settings = {"model": "scripted:answers:respond", "input": given_rows, "output": folder / "out", **options}
         collection = Collection(str(folder), Options(**settings))
-        collector = collection.prepare(observe=open_telemetry)
+        collector = collection.prepare()
         running = asyncio.create_task(collection.run(collector))
         try:
             while collector.progress.finished < 5 or not collector.progress.waiting()["verify"]:

@@ -15,7 +15,7 @@ from ludus.errors import UserError, missing_extra
 from ludus.model import Model
 from ludus.rollout import Rollout
 from ludus.runtime.keys import without_keys
-from ludus.telemetry.spans import RolloutSpan, SpanOptions, spans_of
+from ludus_telemetry.spans import RolloutSpan, SpanOptions, spans_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -44,7 +44,7 @@ class SpanSender:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError:
-            raise missing_extra("opentelemetry-sdk", "otel") from None
+            raise missing_extra("opentelemetry-sdk", "otel", package="telemetry") from None
         # Without a handler, Python would print the SDK's warnings into the progress line.
         self._log = _FirstWarning()
         logging.getLogger("opentelemetry").addHandler(self._log)
@@ -144,5 +144,5 @@ def _exporter() -> SpanExporter:
         if protocol == "grpc":
             hint = "Install it with: pip install opentelemetry-exporter-otlp-proto-grpc"
             raise UserError("OTEL_EXPORTER_OTLP_PROTOCOL is grpc, and its exporter is not installed", hint) from None
-        raise missing_extra("opentelemetry-exporter-otlp-proto-http", "otel") from None
+        raise missing_extra("opentelemetry-exporter-otlp-proto-http", "otel", package="telemetry") from None
     return exporter

@@ -1,24 +1,18 @@
-"""Opening what a run's options ask for: spans, a server of metrics, charts. Attached by the calls and the command."""
+"""Opening what a run's options ask for: spans, a server of metrics, charts. Ludus finds it by its entry point."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ludus.collection.plan import CollectionPlan
+from ludus_telemetry.telemetry import Telemetry
+from ludus_telemetry.writers import RunFacts
 
-if TYPE_CHECKING:
-    from ludus.telemetry.telemetry import Telemetry
 
-
-def open_telemetry(plan: CollectionPlan) -> Telemetry | None:
-    """What shall watch a run, opened; None if its options ask for nothing."""
+def open_telemetry(plan: CollectionPlan) -> Telemetry:
+    """What shall watch a run, opened. Ludus calls it for a run whose options ask for something."""
     options, wanted = plan.options, plan.options.telemetry
-    if not wanted.otel and wanted.metrics_port is None and not wanted.log_to:
-        return None
-    from ludus.telemetry.telemetry import Telemetry  # imported here: most runs have none
-    from ludus.telemetry.writers import RunFacts
-
     names = ", ".join(environment.name for environment in plan.environments)
     output = Path(options.files.output) if options.files.output is not None else None
     settings: dict[str, Any] = {"environment": names, "model": plan.model.name}

@@ -11,7 +11,7 @@ from ludus.http.listening import Listening, address, bind
 from ludus.http.messages import Incoming, Reply
 from ludus.http.prometheus import Metric, prometheus_reply
 from ludus.runtime.numbers import whole_number
-from ludus.telemetry.state import RunState
+from ludus_telemetry.state import RunState
 
 #: Beyond loopback, a client must send the token in this variable.
 TOKEN_ENV = "LUDUS_TOKEN"

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 
 from ludus.runtime.threads import in_thread
-from ludus.telemetry.state import RunState
-from ludus.telemetry.writers import ChartWriter
+from ludus_telemetry.state import RunState
+from ludus_telemetry.writers import ChartWriter
 
 #: Seconds between two points of a chart.
 WRITE_EVERY = 10.0

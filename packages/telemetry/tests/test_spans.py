@@ -12,12 +12,12 @@ from typing import Any
 
 import forked
 import pytest
+from ludus_telemetry.spans import SpanOptions, spans_of
 from servers import Server, running
 from worker_runs import environment, recorded, rows, run, write_rows
 
 import ludus
 from ludus import ScriptedModel
-from ludus.telemetry.spans import SpanOptions, spans_of
 
 PIP = "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
 messages = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2", reason=f"needs: {PIP}")

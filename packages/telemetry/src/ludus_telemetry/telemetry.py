@@ -17,13 +17,13 @@ from ludus.collection.recording import Sink
 from ludus.model import Model
 from ludus.rollout import Rollout
 from ludus.runtime.threads import in_thread
-from ludus.telemetry.charts import Chart, close_all, close_limit
-from ludus.telemetry.state import RunState
-from ludus.telemetry.writers import RunFacts, open_writer, reason
+from ludus_telemetry.charts import Chart, close_all, close_limit
+from ludus_telemetry.state import RunState
+from ludus_telemetry.writers import RunFacts, open_writer, reason
 
 if TYPE_CHECKING:
-    from ludus.telemetry.metrics_server import MetricsServer
-    from ludus.telemetry.otel import SpanSender
+    from ludus_telemetry.metrics_server import MetricsServer
+    from ludus_telemetry.otel import SpanSender
 
 
 class Telemetry:
@@ -43,11 +43,11 @@ class Telemetry:
         self._charts: list[Chart] = []
         try:
             if traced is not None:
-                from ludus.telemetry.otel import SpanSender
+                from ludus_telemetry.otel import SpanSender
 
                 self._spans = SpanSender(traced, facts.name)
             if metrics_port is not None:
-                from ludus.telemetry.metrics_server import MetricsServer
+                from ludus_telemetry.metrics_server import MetricsServer
 
                 self._server = MetricsServer(metrics_port)
             for spec in log_to:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_telemetry import charts, writers
 from waiting import until
 from worker_runs import environment, rows, run
 
 from ludus.errors import MissingExtra, UserError
-from ludus.telemetry import charts, writers
 
 Chart = dict[str, list[tuple[int, float]]]
 

@@ -75,7 +75,7 @@ class WandbWriter:
         try:
             import wandb
         except ImportError:
-            raise missing_extra("wandb", "wandb") from None
+            raise missing_extra("wandb", "wandb", package="telemetry") from None
         settings = wandb.Settings(console="off")  # our progress line is not for their log
         if hasattr(settings, "finish_timeout") and not _set("WANDB_FINISH_TIMEOUT"):  # older clients have no timeout
             settings.finish_timeout, settings.finish_timeout_raises = UPLOAD_WITHIN, True
@@ -106,7 +106,7 @@ class MlflowWriter:
             from mlflow.entities import Metric as MlflowMetric
             from mlflow.entities import Param
         except ImportError:
-            raise missing_extra("mlflow-skinny", "mlflow") from None
+            raise missing_extra("mlflow-skinny", "mlflow", package="telemetry") from None
         self._metric = MlflowMetric
 
         def start() -> tuple[Any, str]:
@@ -141,7 +141,7 @@ class TensorboardWriter:
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
-            raise missing_extra("tensorboardX", "tensorboard") from None
+            raise missing_extra("tensorboardX", "tensorboard", package="telemetry") from None
         if not folder and facts.folder is None:
             raise UserError("--log-to tensorboard has no folder", "Add --output DIR, or write --log-to tensorboard:DIR")
         place = Path(folder) / facts.name if folder else Path(str(facts.folder)) / "tensorboard"
