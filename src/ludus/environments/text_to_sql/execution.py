@@ -13,11 +13,25 @@ from ludus.environments.text_to_sql.comparing import Expected, Row, contains, di
 from ludus.environments.text_to_sql.database import Database, SqlError
 from ludus.environments.text_to_sql.gold import WRITES, Gold, State, kind_of, prepared, states_for
 from ludus.environments.text_to_sql.rounding import tolerances
-from ludus.environments.text_to_sql.sqltext import SQLITE, NotExecutable, Token, Undetermined, render
+from ludus.environments.text_to_sql.sqltext import (
+    SQLITE,
+    WORD,
+    NotExecutable,
+    Token,
+    TooLong,
+    Undetermined,
+    render,
+)
 
 _CANDIDATE_STATES = 3
 _LONGEST = 50_000
 _NEWER = frozenset("concat concat_ws string_agg octet_length if unistr unistr_quote median percentile iif".split())
+
+#: Words of other dialects that stand where a column could stand.
+_VALUES = frozenset(
+    "current_catalog current_role current_schema current_user localtime session_user user ctid oid tableoid xmax "
+    "xmin utc_date utc_time utc_timestamp".split()
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,8 @@ def decide(
         kinds = {kind_of(statement) for statement in parsed}
     except Undetermined as error:
         return Execution(False, f"the query has {error}, whose result is random")
+    except TooLong as error:
+        return Execution(False, f"the query has {error}")
     except RecursionError:
         return Execution(False, "the query is nested too deeply")
     except NotExecutable as error:
@@ -54,14 +70,14 @@ def decide(
         return Execution(False, f"the answer is not {wanted}")
     try:
         more = list(states_for(gold, parsed, _CANDIDATE_STATES))
-    except SqlError:
-        more = []  # the gold query needs too much there
+    except (SqlError, ArithmeticError, ValueError, RecursionError, MemoryError):
+        more = []  # the gold query needs too much there, or no table holds the candidate's literals
     try:
         if gold.writes:
             return _compare_writes(gold, [*gold.states, *more], [render(statement) for statement in parsed])
         return _compare(gold, [*gold.states, *more], parsed[0], extra_columns)
     except SqlError as error:
-        return Execution(_judged_error(error, dialect), f"the query failed: {error}")
+        return Execution(_judged_error(error, dialect, parsed), f"the query failed: {error}")
 
 
 def _compare(gold: Gold, states: list[State], tokens: list[Token], extra_columns: bool) -> Execution:
@@ -106,11 +122,25 @@ def _compare_writes(gold: Gold, states: list[State], statements: list[str]) -> E
     return Execution(True, states=len(states))
 
 
-def _judged_error(error: SqlError, dialect: str) -> bool | None:
-    """Whether an error of the candidate makes it wrong. In another dialect than SQLite's the query may be right."""
+def _judged_error(error: SqlError, dialect: str, parsed: list[list[Token]]) -> bool | None:
+    """Whether an error of the candidate makes it wrong; None if the query may be right in its own dialect."""
     if error.kind in ("budget", "refused", "undetermined") or "stack overflow" in str(error):
         return False
     name = str(error).removeprefix("no such function: ").lower()
     if dialect == SQLITE:
         return None if name in _NEWER else False
-    return False if str(error).startswith("no such table") else None
+    if error.kind != "missing":
+        return None
+    column = str(error).removeprefix("no such column: ").lower()
+    return None if column in _VALUES or column in _tables(parsed) else False
+
+
+def _tables(parsed: list[list[Token]]) -> set[str]:
+    """Names that may be a whole row in PostgreSQL, as in `SELECT COUNT(o) FROM orders o`: tables and their aliases."""
+    names: set[str] = set()
+    for statement in parsed:
+        for index, token in enumerate(statement):
+            if token.kind == WORD and token.key in ("from", "join"):
+                behind = [part for part in statement[index + 1 : index + 4] if part.key != "as"][:2]
+                names.update(part.key for part in behind if part.is_name)
+    return names

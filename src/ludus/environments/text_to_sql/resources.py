@@ -108,6 +108,8 @@ class TextToSql(Resources):
             values |= {"execution_reason": execution.reason or None, "states": execution.states}
             if execution.equal is not None:
                 return Verdict(float(execution.equal), **values | {"decided_by": "execution"})
+            if self.shared.judge is None:  # the row can be decided by execution, so the answer is to blame
+                return Verdict(0.0, **values | {"failure_reason": "not_executable"})
         reward, records = await self._judged(task, sql, values["execution_reason"] or "")
         values |= {"decided_by": "judge", "judge_passed": reward == 1.0, "judge_evaluations": records}
         return Verdict(reward, judge_usage=judge_usage(records), **values)

@@ -24,6 +24,7 @@ _TOKEN = re.compile(
     r"|(?P<sign>::|<=>|->>|->|\|\||<<|>>|<=|>=|<>|!=|==|&&|.)",
     re.DOTALL,
 )
+_MOST_DIGITS = 400
 _MYSQL_TEXT = re.compile(r"""'((?:[^'\\]|''|\\.)*)'|"((?:[^"\\]|""|\\.)*)\"""", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
@@ -34,6 +35,10 @@ class NotExecutable(Exception):
 
 class Undetermined(NotExecutable):
     """SQL whose result does not follow from the data: it calls for random numbers."""
+
+
+class TooLong(NotExecutable):
+    """A number with so many digits that no database computes with it."""
 
 
 class Token(NamedTuple):
@@ -102,6 +107,8 @@ def _token(match: re.Match[str], dialect: str) -> Token | None:
         return quoted(text[1:-1].replace(end * 2, end))
     if kind == "word":
         return word(text)
+    if kind == NUMBER and len(text) > _MOST_DIGITS:
+        raise TooLong(f"a number of {len(text):,} characters")
     if kind == SIGN and text in "'\"`":
         raise NotExecutable(f"a quote {text} that does not end")
     return Token(kind, text)

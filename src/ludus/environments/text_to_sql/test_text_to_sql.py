@@ -402,15 +402,41 @@ async def test_what_cannot_be_executed_is_left_to_the_judge(dialect: str, gold: 
     assert (await verdict("SELECT 1", task, says=[YES, NO], reward_if_swap_fails=0.5)).reward == 0.5
 
 
-async def test_a_candidate_in_another_dialect_that_cannot_run_here_is_judged_or_has_no_reward() -> None:
+async def test_a_candidate_in_another_dialect_that_cannot_run_here_is_judged_and_earns_nothing_without_a_judge() -> (
+    None
+):
     task = row("SELECT name FROM staff WHERE name LIKE 'A%'", "mysql", MYSQL)
     answer = "SELECT name FROM staff WHERE name REGEXP '^A'"
     assert (await verdict(answer, task, says=[YES, YES])).reward == 1.0
-    failure = await judged(answer, task)
-    assert isinstance(failure, Failure)
-    assert (failure.kind, failure.stage) == ("no_judge", "verify")
+    without = await verdict(answer, task)
+    assert (without.reward, without.values["failure_reason"]) == (0.0, "not_executable")
+    assert without.values["execution_reason"] == "the query has REGEXP, which SQLite lacks"
     for wrong in ("SELECT name FROM people", "SELECT name FROM staff ORDER BY RAND()"):
         assert (await verdict(wrong, task)).reward == 0.0
+
+
+async def test_a_query_that_fails_on_the_schema_of_its_row_is_wrong_without_a_judge() -> None:
+    """No judge is asked: it has no reply."""
+    for dialect, context in (("mysql", MYSQL), ("postgresql", POSTGRES), ("sqlite", CONTEXT)):
+        table = "shops" if dialect == "sqlite" else "staff"
+        task = row(f"SELECT COUNT(*) FROM {table} WHERE id > 1", dialect, context)
+        for missing in (f"SELECT wage FROM {table}", f"SELECT t.wage FROM {table} t", "SELECT id FROM nowhere"):
+            graded = await verdict(f"```sql\n{missing}\n```", task, says=[])
+            assert (graded.reward, graded.values["decided_by"]) == (0.0, "execution"), (dialect, missing)
+
+
+async def test_words_that_only_another_dialect_reads_as_values_are_left_to_the_judge() -> None:
+    task = row("SELECT COUNT(*) FROM staff WHERE id > 1", "postgresql", POSTGRES)
+    for answer in ("SELECT COUNT(s) FROM staff s WHERE id > 1", "SELECT COUNT(current_user) FROM staff WHERE id > 1"):
+        assert (await verdict(answer, task, says=[YES, YES])).values["decided_by"] == "judge"
+
+
+async def test_a_number_of_thousands_of_digits_is_a_wrong_answer() -> None:
+    for dialect, context in (("mysql", MYSQL), ("sqlite", CONTEXT)):
+        table = "shops" if dialect == "sqlite" else "staff"
+        task = row(f"SELECT COUNT(*) FROM {table} WHERE id > 1", dialect, context)
+        for answer in (f"SELECT {'9' * 5000}", f"SELECT id FROM {table} LIMIT {'9' * 5000}", f"SELECT 1e{'9' * 5000}"):
+            assert (await verdict(answer, task, says=[])).reward == 0.0
 
 
 async def test_a_dead_judge_gives_no_reward() -> None:
