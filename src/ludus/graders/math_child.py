@@ -6,7 +6,9 @@ r"""The comparison that `math.py` runs in a child process: `math-verify`, with i
 | takes i for a variable if the other side has no i | try i as the imaginary unit too |
 | "stop" equals "post", as products of letters | words must have the same letters in the same order |
 | ignores units: 5 kg equals 5 km | two known units must be the same |
-| ignores the base of `101_2` | two bases must be the same |
+| ignores the base of `101_2`: it equals 101 and `101_3` | the bases must be the same; 10 need not be written |
+| "BA" equals "AB" | capital letters are names, and their order counts |
+| reads `\leq 5` as 5 | a relation without its left side is not a value |
 | (1, 2) equals "1, 2" and {1, 2} | a pair or an interval is not equal to a list or a set |
 | takes 7 from `8=7` and from "the answer is 7 or 8" | a false equation or a choice is a wrong answer |
 | rounds to six decimals: 0.0000004 equals 0.0 | the relative difference must be small too |
@@ -37,7 +39,10 @@ _SPACED_BOX = re.compile(r"\\boxed\{\s*-?\d{1,3}(?: \d{3})+\s*\}")
 _DOTTED_BOX = re.compile(r"(\\boxed\{[^{}]*\d)\.(\s*\})")
 _SEPARATOR = re.compile(r"\\[,;:! ]|~|\\thinspace ?| ")
 _MARKUP = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox)\b|\\[ ,;:!]|[\s{}$~]")
-_BASE = re.compile(r"[0-9A-Za-z]+_\{?(\d+)\}?")
+_BASE = re.compile(r"[0-9A-Za-z]+(?:_\(?(\w+)\)?)?")
+_RELATION = re.compile(
+    r"\s*(?:\\(?:leq?|geq?|lt|gt|leqslant|geqslant|in|subset(?:eq)?)(?![a-z])|[<>\u2264\u2265\u2208])"
+)
 _DENIAL = re.compile(r"\\neq?\b|\\not\b|\\neg\b|\u2260|!=")
 _NUMBER = r"\$?(-?\d[\d,./]*)\$?"
 _ROOT = re.compile(r"\u221a\s*(?:\(([^()\n]*)\)|\{([^{}\n]*)\}|(\d+(?:\.\d+)?|[A-Za-z]))")
@@ -54,6 +59,9 @@ _EQUATION_TOLERANCE = 1e-2
 _MOST_BITS_OF_VALUES = 1e12
 
 _DEEPEST_PRINTED = 24
+
+#: The answer is looked for in this many characters at the end of a text.
+_MOST_TEXT = 200_000
 
 
 class MathComparison(NamedTuple):
@@ -73,7 +81,7 @@ def compare(expected: str, text: str, compat: bool) -> MathComparison:
     gold_text = gold_form(expected, compat)
     golds = parse(gold_text, _GOLD_FORMS, parsing_timeout=None)
     if not compat:
-        text = rewritten(text)
+        text = rewritten(text[-_MOST_TEXT:])
         if reason := too_long(text, gold_text):
             return MathComparison(False, None, bool(golds), reason)
     predictions = parse(text, _PREDICTION_FORMS, parsing_timeout=None)
@@ -179,20 +187,28 @@ def ruled_out(gold: str, text: str) -> bool:
         return choice is not None and choice[1] != choice[2]
     if not answer.strip() or (_DENIAL.search(answer) and not _DENIAL.search(gold)):
         return True
+    if _RELATION.match(answer) and not _RELATION.match(gold):
+        return True
     units = unit_of(gold), unit_of(answer)
     return _other_word(gold, answer) or _other_base(gold, answer) or (None not in units and units[0] != units[1])
 
 
 def _other_word(gold: str, answer: str) -> bool:
-    words = [_MARKUP.sub("", text).casefold() for text in (gold, answer)]
+    """Whether two words differ. Two or three small letters may be a product, in any order."""
+    bare = [_MARKUP.sub("", text) for text in (gold, answer)]
+    words = [word.casefold() for word in bare]
     if words[0] == words[1] or not all(word.isalpha() for word in words):
         return False
-    return any(len(word) > 3 or (len(word) == 3 and word[1] in "aeiou") for word in words)
+    names = len(words[0]) > 1 and all(word.isupper() for word in bare)
+    return names or any(len(word) > 3 or (len(word) == 3 and word[1] in "aeiou") for word in words)
 
 
 def _other_base(gold: str, answer: str) -> bool:
-    bases = [_BASE.fullmatch(text.strip(" $")) for text in (gold, answer)]
-    return bases[0] is not None and bases[1] is not None and bases[0][1] != bases[1][1]
+    """Whether two numerals have different bases. Without one, the base is 10."""
+    numerals = [_BASE.fullmatch(_MARKUP.sub("", text)) for text in (gold, answer)]
+    if numerals[0] is None or numerals[1] is None:
+        return False
+    return (numerals[0][1] or "10") != (numerals[1][1] or "10")
 
 
 def _other_form(gold: Any, prediction: Any, written_as_set: bool) -> bool:

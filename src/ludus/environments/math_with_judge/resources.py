@@ -2,7 +2,7 @@
 
 A library compares the answer with the expected answer: exact, free and quick. The library may reject a right answer in
 words or in an unknown notation, so a judge, if one is set, decides about rejected answers. An answer that the library
-can neither accept nor reject within its CPU time has no reward, unless a judge decides.
+cannot accept within its CPU time is wrong, unless a judge decides: no answer ends a rollout without a reward.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from ludus.graders.math import MathResult, check_math, is_readable, require_math
 from ludus.runtime.processes import shared_pool
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-
-_REMEDY = "Raise resources.library_verifier_timeout_seconds, or set a judge with --set resources.judge=SPEC"
 
 #: How many expected answers are remembered as readable.
 _MOST_READABLE = 100_000
@@ -75,14 +73,12 @@ class MathWithJudge(Resources):
         text, compat = response.output_text, self.config.compat
         seconds = self.config.library_verifier_timeout_seconds
         result = await check_math(task.expected_answer, text, seconds=seconds, compat=compat)
-        if result.failure is not None and not self._uses_judge:
-            raise Failure(result.failure.kind, f"{result.failure.cause}. {_REMEDY}")
         values: dict[str, Any] = {
             "expected_answer": task.expected_answer,
             "extracted_answer": result.extracted,
             "library_reward": float(result.equal or False),
-            "library_refused": result.refused,
-            "library_out_of_time": result.failure is not None,
+            "library_refused": result.refused if result.failure is None else result.failure.cause,
+            "library_out_of_time": result.failure is not None and result.failure.kind == "timeout",
             "judge_evaluations": None,
         }
         answered = bool(text.strip()) or compat

@@ -219,15 +219,24 @@ async def test_an_answer_that_is_too_large_to_compute_earns_nothing_and_the_reas
 ENDLESS = "\\[\n" * 10_000  # nothing in it is large, and the library's patterns need minutes
 
 
-async def test_an_answer_that_uses_up_its_cpu_time_has_no_reward_unless_a_judge_decides() -> None:
+async def test_an_answer_that_uses_up_its_cpu_time_earns_nothing_unless_a_judge_decides() -> None:
     for compat in (False, True):
-        failure = await judged(ENDLESS, library_verifier_timeout_seconds=0.3, compat=compat)
-        assert isinstance(failure, Failure)
-        assert (failure.kind, failure.stage) == ("timeout", "verify")
-        assert "0.3 s of CPU time" in failure.cause
-        assert "library_verifier_timeout_seconds" in failure.cause
+        graded = await verdict(ENDLESS, library_verifier_timeout_seconds=0.3, compat=compat)
+        assert (graded.reward, graded.values["library_out_of_time"]) == (0.0, True)
+        assert "0.3 s of CPU time" in graded.values["library_refused"]
     by_judge = await verdict(ENDLESS, judge_says=[YES, YES], library_verifier_timeout_seconds=0.3)
     assert (by_judge.reward, by_judge.values["library_out_of_time"]) == (1.0, True)
+
+
+async def test_an_answer_that_cannot_be_compared_with_a_huge_expected_answer_earns_nothing() -> None:
+    graded = await verdict(r"\boxed{9^{387420489}}", "9^{9^9}")
+    assert (graded.reward, graded.values["library_out_of_time"]) == (0.0, False)
+    assert "the expected answer is too large to compute" in graded.values["library_refused"]
+
+
+async def test_ten_megabytes_of_text_are_read_to_the_answer_at_their_end() -> None:
+    assert (await verdict("9 a\n" * 2_500_000)).reward == 0.0
+    assert (await verdict("9 a\n" * 2_500_000 + r"\boxed{7}")).reward == 1.0
 
 
 def _beside(hostile: str, count: int, **settings: Any) -> list[ludus.Rollout]:
@@ -254,8 +263,8 @@ async def test_answers_that_use_up_their_cpu_time_do_not_keep_64_right_answers_f
     """
     settings = {"resources.library_verifier_timeout_seconds": 1.0, "limits.verify": 5.0}
     rollouts = await asyncio.to_thread(_beside, ENDLESS, 8, **settings)
-    assert [rollout.reward for rollout in rollouts] == [None] * 8 + [1.0] * 64
-    assert all(rollout.error and rollout.error.kind == "timeout" for rollout in rollouts[:8])
+    assert [rollout.reward for rollout in rollouts] == [0.0] * 8 + [1.0] * 64
+    assert all(rollout.to_row()["library_out_of_time"] for rollout in rollouts[:8])
 
 
 async def test_only_the_text_of_messages_counts() -> None:
