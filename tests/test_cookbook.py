@@ -99,7 +99,7 @@ def test_a_page_shows_the_code_of_its_recipe_and_not_a_copy(name: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != PROGRAMS])
 def test_a_recipe_pays_right_answers_in_full_and_bad_policies_nothing(name: str):
-    card = qualify(loaded(name), limit=1 if name in ONE_ROW else None)
+    card = qualify(loaded(name), limit=1 if name in ONE_ROW else None, odd=0)
     assert card.not_shown == (["more than 1 row"] if name in ONE_ROW else []), card.checks
     assert card.verdict == ("not shown" if name in ONE_ROW else "trusted")
     assert card.oracle == 1.0

@@ -65,7 +65,7 @@ def test_no_template_marker_is_left(made: Path):
 def test_the_new_environment_passes_its_own_tests(made: Path):
     done = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "corner_shop", cwd=made)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "6 passed" in done.stdout
+    assert "7 passed" in done.stdout
 
 
 def test_names_of_yaml_values_and_python_classes_work(tmp_path: Path):
@@ -73,7 +73,7 @@ def test_names_of_yaml_values_and_python_classes_work(tmp_path: Path):
     for name in names:
         assert ludus("new", name, cwd=tmp_path).returncode == 0
     done = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names, cwd=tmp_path)
-    assert "36 passed" in done.stdout, done.stdout + done.stderr
+    assert "42 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_installing_pytest_is_the_first_step_if_it_is_missing(tmp_path: Path):

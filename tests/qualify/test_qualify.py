@@ -125,7 +125,7 @@ def failed_checks(card: Card) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_every_built_in_environment_can_be_trusted(name):
-    card = qualify(name, limit=5)
+    card = qualify(name, limit=5, odd=0)  # tests/qualify/test_odd_answers.py plays odd answers
     assert not failed_checks(card)
     assert card.not_shown == (["wrong answers (write breaking(task))"] if name == PAYS_ALWAYS else [])
     assert not card.false_negative.examples
@@ -170,7 +170,7 @@ def test_a_broken_verifier_fails_for_the_right_reason(broken, check, words):
     ("broken", "checks"),
     [
         (SharesStateBetweenRollouts, {"isolated"}),
-        (CrashesOnEmptyAnswer, {"every answer judged"}),
+        (CrashesOnEmptyAnswer, {"every answer judged", "odd answers judged"}),
         (IgnoresTheSign, {"false positives"}),
         (RewardsAnyToolCall, {"exploits"}),
         (ChangesTheTask, {"no side effects"}),
@@ -491,7 +491,7 @@ def test_a_misspelt_function_in_qualify_py_is_refused_with_a_suggestion(folder):
 )
 def test_no_heavy_environment_fails_a_check(name, package):
     pytest.importorskip(package)
-    card = qualify(name, limit=1)
+    card = qualify(name, limit=1, odd=0)
     judged = ["answers that need a judge"] if name == "math_with_judge" else []
     assert card.not_shown == ["more than 1 row", *judged]
     cheated = [(each.reward, each.limit) for each in card.exploits if each.family == "cheat"]

@@ -47,6 +47,9 @@ def qualify(
         float | None,
         typer.Option("--pass", help="For partial credit: rewards from here on count as 1, all others as 0."),
     ] = None,
+    odd: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="How many odd answers to try; each must end in a verdict.")
+    ] = 100,
     json_: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
 ) -> None:
     """Try to cheat a verifier, and check that right answers get their reward. Exit code 1 if a check fails.
@@ -71,6 +74,7 @@ def qualify(
             seed=seed,
             settings=settings,
             thresholds=thresholds,
+            odd=odd,
         )
     if json_:
         print(safe_json(card.to_row()))
@@ -137,6 +141,7 @@ def _figures(card: Card) -> Table:
     table.add_row("right answers from", text(", ".join(sources) or "-"))
     table.add_row("wrong answers accepted", text(_rate(card.false_positive, "")))
     table.add_row("strictness", text(_rate(card.false_negative, " right answers in another form refused")))
+    table.add_row("odd answers", text(_rate(card.odd, " ended without a verdict")))
     if card.false_negative.wrong:
         table.add_row("", text(one_line(f"first: {card.false_negative.examples[0]}")))
     if card.thresholds.pass_reward is not None:

@@ -94,9 +94,10 @@ class Rate:
 
 @dataclass
 class Card:
-    """The results of qualifying one environment. `tool_errors` counts the exceptions of tools, most frequent first.
+    """The results of qualifying one environment.
 
-    `warnings` are sentences about mistakes in the environment that no check finds.
+    `odd` counts the odd answers that ended without a verdict. `tool_errors` counts the exceptions of tools, most
+    frequent first. `warnings` are sentences about mistakes in the environment that no check finds.
     """
 
     environment: str
@@ -108,6 +109,7 @@ class Card:
     oracle: float | None
     false_positive: Rate
     false_negative: Rate
+    odd: Rate = field(default_factory=lambda: Rate(0, 0, []))
     gold_from: dict[str, int] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     tool_errors: list[dict[str, Any]] = field(default_factory=list)
@@ -166,6 +168,8 @@ class Card:
             "oracle": self.oracle,
             "false_positive_rate": self.false_positive.value,
             "false_negative_rate": self.false_negative.value,
+            "odd_answers": self.odd.total,
+            "odd_failure_rate": self.odd.value,
             "checks": [vars(check) for check in self.checks],
             "tool_errors": self.tool_errors,
             "warnings": self.warnings,
@@ -232,6 +236,12 @@ def wrong_rate(attempts: list[Attempt], played: Played, kind: Kind, thresholds: 
         if accepted != (kind == "preserving"):
             wrong.append(f"{variant.name}: {_script_text(variant)}")
     return Rate(len(wrong), len(variants), wrong[:MAX_EXAMPLES])
+
+
+def odd_rate(attempts: list[Attempt], played: Played) -> Rate:
+    """How many odd answers ended without a verdict."""
+    failed = [f"{attempt.name}: {played[attempt.id].error}" for attempt in attempts if played[attempt.id].error]
+    return Rate(len(failed), len(attempts), failed[:MAX_EXAMPLES])
 
 
 def tool_errors(played: Played) -> list[dict[str, Any]]:

@@ -61,14 +61,13 @@ def verifying_twice(environment: Environment) -> Environment:
     return replace(environment, resources=twice)
 
 
-def every_answer_judged(attempts: list[Attempt], played: Played) -> Check:
+def every_answer_judged(name: str, attempts: list[Attempt], played: Played) -> Check:
     """The verifier crashes for no answer: a rollout without a verdict is lost for training."""
-    failed = {attempt.name: error for attempt in attempts if (error := played[attempt.id].error) is not None}
-    if not failed:
-        return Check("every answer judged", "ok")
-    count = sum(played[attempt.id].error is not None for attempt in attempts)
-    name, error = next(iter(failed.items()))
-    return Check("every answer judged", "failed", f"{count} of {len(attempts)} failed, first {name}: {error}")
+    errors = [(attempt.name, error) for attempt in attempts if (error := played[attempt.id].error) is not None]
+    if not errors:
+        return Check(name, "ok")
+    first, error = errors[0]
+    return Check(name, "failed", f"{len(errors)} of {len(attempts)} failed, first {first}: {error}")
 
 
 def deterministic(attempts: list[Attempt], first: Played, again: Played) -> Check:

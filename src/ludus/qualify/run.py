@@ -4,7 +4,8 @@ The first pass plays one attempt at a time and gives the rewards. The second doe
 determinism and side effects. The third plays attempts concurrently in random order, to test isolation.
 
 Programs that attack the grader play only in the third pass: some of them run into the timeout, and that pass shows what
-they do to other rollouts.
+they do to other rollouts. Odd answers (`odd_answers.py`) play in a pass of their own: all that counts is that each of
+them gets a verdict.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import copy
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from ludus.qualify import card as cards
 from ludus.qualify import checks
 from ludus.qualify.attempts import Attempt, Kind, Row, Script, play
 from ludus.qualify.card import Card, Thresholds
+from ludus.qualify.odd_answers import ANSWERS, odd_answers
 from ludus.qualify.oracle import Oracle
 from ludus.qualify.policies import PolicyContext, common_options, exploits
 from ludus.qualify.rivals import among_rivals, rivals_check
@@ -48,6 +52,7 @@ def qualify(
     seed: int = 0,
     settings: dict[str, Any] | None = None,
     thresholds: Thresholds | None = None,
+    odd: int = ANSWERS,
 ) -> Card:
     """Test whether an environment's verifier can be trusted.
 
@@ -67,12 +72,14 @@ def qualify(
     thresholds = thresholds or Thresholds()
     if thresholds.pass_reward is None and environment.pass_reward != 1.0:
         thresholds = replace(thresholds, pass_reward=environment.pass_reward)
-    card = run_to_end(_make_card(environment, oracle, rows, seed, thresholds))
+    card = run_to_end(_make_card(environment, oracle, rows, seed, thresholds, odd))
     card.warnings = forgotten_tools(environment, rows.offered_tools)
     return card
 
 
-async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed: int, thresholds: Thresholds) -> Card:
+async def _make_card(
+    environment: Environment, oracle: Oracle, rows: Rows, seed: int, thresholds: Thresholds, odd_count: int
+) -> Card:
     original, environment = environment, among_rivals(environment, oracle)
     attempts, chances, choices, gold_from = [], [], list[str](), Counter[str]()
     options = common_options(oracle.options(task) for _, _, task in rows)
@@ -87,6 +94,8 @@ async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed:
     first = await play(environment, plain, concurrency=1, seed=seed)
     twice = await play(checks.verifying_twice(environment), plain, concurrency=1, seed=seed)
     concurrent = await play(environment, shuffled, concurrency=CONCURRENCY, seed=seed)
+    odd = odd_attempts(rows, oracle, odd_count, seed)
+    played_odd = await play(environment, odd, concurrency=CONCURRENCY, seed=seed)
     played = first | {attempt.id: concurrent[attempt.id] for attempt in attacks}
     exploit_limit = cards.exploit_limit(chances, choices, thresholds)
     card = Card(
@@ -100,11 +109,13 @@ async def _make_card(environment: Environment, oracle: Oracle, rows: Rows, seed:
         false_positive=cards.wrong_rate(attempts, first, "breaking", thresholds),
         false_negative=cards.wrong_rate(attempts, first, "preserving", thresholds),
         gold_from=dict(gold_from),
+        odd=cards.odd_rate(odd, played_odd),
         tool_errors=cards.tool_errors(first),
     )
     card.checks = [
         *cards.threshold_checks(card),
-        checks.every_answer_judged(attempts, played),
+        checks.every_answer_judged("every answer judged", attempts, played),
+        checks.every_answer_judged("odd answers judged", odd, played_odd),
         checks.deterministic(plain, first, twice),
         checks.isolated(plain, first, concurrent),
         checks.without_side_effects(environment, plain, twice),
@@ -129,6 +140,17 @@ def attempts_for(
         attempts.append(attempt("oracle", "oracle", right))
         attempts += [attempt("preserving", name, script) for name, script in oracle.preserving(task).items()]
         attempts += [attempt("breaking", name, script) for name, script in oracle.breaking(task).items()]
+    return attempts
+
+
+def odd_attempts(rows: Rows, oracle: Oracle, count: int, seed: int) -> list[Attempt]:
+    """Odd answers, in turn to every task."""
+    tasks = list(rows)
+    attempts = []
+    for place, (task_id, row, task) in enumerate(tasks):
+        answers = odd_answers(count, seed=seed, answer=partial(oracle.answer, task))
+        for number, odd in islice(enumerate(answers), place, None, len(tasks)):
+            attempts.append(Attempt(task_id, copy.deepcopy(row), "odd", f"odd/{odd.name}", odd.script, number))
     return attempts
 
 

@@ -23,7 +23,7 @@ class SumTask(vf.Task[SumData]):
     async def correct(self, trace: vf.Trace) -> float:
         """Whether the last number is the sum."""
         numbers = re.findall(r"-?\d+", trace.last_reply)
-        return float(bool(numbers) and int(numbers[-1][:20]) == self.data.answer)
+        return float(bool(numbers) and len(numbers[-1]) < 20 and int(numbers[-1]) == self.data.answer)
 
     @vf.reward(weight=0.1)
     async def brief(self, trace: vf.Trace) -> float:
