@@ -187,7 +187,14 @@ def test_no_two_public_classes_share_a_name():
 
 def test_the_core_imports_nothing_of_the_other_packages():
     packages = {path.parent.name for path in PACKAGES.glob("*/src/*/__init__.py")}
-    assert {"ludus_bench", "nemo_gym", "ludus_sandboxes", "ludus_telemetry", "ludus_trainers"} <= packages
+    assert {
+        "ludus_bench",
+        "ludus_browser",
+        "nemo_gym",
+        "ludus_sandboxes",
+        "ludus_telemetry",
+        "ludus_trainers",
+    } <= packages
     names = re.compile(rf"\b(?:{'|'.join(sorted(packages))})\b")
     imports = {
         f"{name}:{node.lineno}": ast.unparse(node)

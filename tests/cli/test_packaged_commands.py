@@ -14,7 +14,7 @@ from ludus.cli import main
 def install_commands(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
     """Make these the only commands that other packages bring."""
     entries = EntryPoints(EntryPoint(name, target, "ludus.commands") for name, target in targets.items())
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entries.select(group=group))
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **wanted: entries.select(**wanted))
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -55,11 +55,19 @@ def test_the_help_lists_it_and_a_package_that_cannot_be_loaded_hides_no_other_co
     assert err.count("\n") == 1
 
 
-def test_a_missing_command_of_ours_is_one_line_with_what_it_does_and_the_pip_command(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("words", "what", "package"),
+    [
+        ("bench mcqa --in-flight 8", "ludus bench (measures rollouts a second and what limits them)", "ludus-bench"),
+        ("browse runs", "ludus browse (shows runs in the terminal)", "ludus-browser"),
+        ("show runs --browse", "ludus browse (shows runs in the terminal)", "ludus-browser"),
+    ],
+)
+def test_a_missing_command_of_ours_is_one_line_with_what_it_does_and_the_pip_command(
+    monkeypatch, capsys, words, what, package
+):
     install_commands(monkeypatch)
     monkeypatch.setattr("ludus.errors.DISTRIBUTION", "a copy that pip did not install")
-    assert run(monkeypatch, "bench", "mcqa", "--in-flight", "8") == 2
-    assert capsys.readouterr().err == (
-        "error: ludus bench (measures rollouts a second and what limits them) is in another package. "
-        "Install it with: pip install ludus-bench\n"
-    )
+    assert run(monkeypatch, *words.split()) == 2
+    wanted = f"error: {what} is in another package. Install it with: pip install {package}\n"
+    assert capsys.readouterr().err == wanted

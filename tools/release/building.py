@@ -18,6 +18,7 @@ CORE = "."
 PROJECTS = {
     CORE: "ludus_gym",
     "packages/bench": "ludus_bench",
+    "packages/browser": "ludus_browser",
     "packages/nemo-gym": "ludus_nemo_gym",
     "packages/sandboxes": "ludus_sandboxes",
     "packages/telemetry": "ludus_telemetry",

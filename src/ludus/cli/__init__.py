@@ -25,7 +25,10 @@ COMMANDS = tuple(
 #: The entry point group of commands in other packages: functions with typer's annotations, or groups.
 _GROUP = "ludus.commands"
 #: The commands in packages of ours, each with what it does and its package.
-_PACKAGES = {"bench": ("measures rollouts a second and what limits them", "bench")}
+_PACKAGES = {
+    "bench": ("measures rollouts a second and what limits them", "bench"),
+    "browse": ("shows runs in the terminal", "browser"),
+}
 
 #: click's UsageError. Some versions of typer depend on click, others vendor it; this works for both.
 _UsageError: Any = typer.BadParameter.__base__
@@ -43,12 +46,7 @@ class _Commands(HelpfulGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; None if there is none."""
         command = super().get_command(ctx, cmd_name)
-        if command is None and cmd_name in _PACKAGES:
-            from ludus.errors import missing_package
-
-            purpose, package = _PACKAGES[cmd_name]
-            raise missing_package(f"ludus {cmd_name} ({purpose})", package)
-        return command
+        return packaged_command(cmd_name) if command is None and cmd_name in _PACKAGES else command
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Without `_Stopped`, typer would exit with code 130 and no message."""
@@ -86,6 +84,19 @@ def command_line(*names: str) -> typer.Typer:
         else:
             app.command(name, cls=HelpfulCommand)(command)
     return app
+
+
+def packaged_command(name: str) -> Any:
+    """The command of this name in a package of ours. Raises a `UserError` with the pip command if it is missing."""
+    from importlib.metadata import entry_points
+
+    from ludus.errors import missing_package
+
+    installed = entry_points(group=_GROUP, name=name)
+    if not installed:
+        purpose, package = _PACKAGES[name]
+        raise missing_package(f"ludus {name} ({purpose})", package)
+    return installed[name].load()
 
 
 def _other_commands() -> dict[str, Any]:

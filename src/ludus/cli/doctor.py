@@ -20,6 +20,7 @@ _NAMES = 12
 #: What each package of ours adds.
 PACKAGES = {
     "bench": "ludus bench: rollouts a second, and what limits them",
+    "browser": "ludus browse: runs in a terminal",
     "nemo-gym": "NeMo Gym's commands and Python names",
     "sandboxes": "sandboxes of Daytona, e2b and Modal",
     "telemetry": "--otel, --metrics-port and --log-to: spans, metrics and charts",

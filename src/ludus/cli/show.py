@@ -41,7 +41,12 @@ def show(
     Browse everything below a folder, also while it is collected: ludus show runs --browse
     """
     if browse:
-        _browse(file, which or id_, as_json=json_)
+        from ludus.cli import packaged_command
+        from ludus.errors import UserError
+
+        if which is not None or id_ is not None or json_:
+            raise UserError("--browse shows all rollouts in a terminal", "Leave N, --id and --json out")
+        packaged_command("browse")(file)
         return
     if file is None:
         usage_error: Any = typer.BadParameter.__base__  # click's, which some versions of typer vendor
@@ -56,28 +61,6 @@ def show(
         _show_one(listed.by_number(number), json_)
     else:
         _list(listed, limit, json_)
-
-
-def _browse(file: Path | None, rollout: str | None, *, as_json: bool) -> None:
-    """Open the browser. It needs a terminal, and the extra `tui`."""
-    import sys
-
-    from ludus.errors import UserError, missing_extra
-
-    if rollout is not None or as_json:
-        raise UserError("--browse shows all rollouts in a terminal", "Leave N, --id and --json out")
-    path = file or (Path("runs") if Path("runs").is_dir() else Path())
-    if not path.exists():
-        raise UserError(f"{path} does not exist", "Name a collection's folder, or a folder with several of them")
-    try:
-        from ludus.cli.browser.app import browse
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "textual":
-            raise
-        raise missing_extra("textual", "tui") from None
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError("--browse needs a terminal", f"Without one: ludus show {path}, or ludus view {path}")
-    browse([path])
 
 
 class _Listed:

@@ -1,8 +1,7 @@
-"""The terminal browser of `ludus show --browse`, driven by Textual's own pilot."""
+"""The terminal browser of `ludus browse`, driven by Textual's own pilot."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,15 +15,14 @@ from waiting import until_async
 from worker_runs import environment, rows, run
 
 from ludus.cli import command_line
-from ludus.errors import MissingExtra, UserError
+from ludus.errors import UserError
 
 pytest.importorskip("textual", reason="needs: pip install textual")
 
+from ludus_browser.app import Browser
+from ludus_browser.rollout import MAX_TEXT, conversation
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
-
-from ludus.cli.browser.app import Browser
-from ludus.cli.browser.rollout import MAX_TEXT, conversation
 
 
 @pytest.fixture(scope="module")
@@ -191,15 +189,11 @@ def test_browsing_without_a_terminal_is_refused_in_one_line(runs, arguments, why
     assert why in str(ended.exception)
 
 
-def test_without_textual_the_error_names_the_command_that_installs_it(runs, monkeypatch):
-    for name in [
-        name for name in sys.modules if name.partition(".")[0] == "textual" or name.startswith("ludus.cli.browser")
-    ]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "textual", None)
-    ended = CliRunner().invoke(command_line(), ["show", str(runs), "--browse"])
-    assert isinstance(ended.exception, MissingExtra)
-    assert "[tui]'" in str(ended.exception)
+def test_ludus_browse_is_the_same_command(runs, tmp_path):
+    for path, why in ((runs, "needs a terminal"), (tmp_path / "none", "does not exist")):
+        ended = CliRunner().invoke(command_line(), ["browse", str(path)])
+        assert isinstance(ended.exception, UserError)
+        assert why in str(ended.exception)
 
 
 async def test_deleted_and_damaged_runs_do_not_end_the_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -12,12 +12,12 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Footer, Static
 
-from ludus.cli.browser.following import FollowingScreen
 from ludus.cli.rollout_view import show_rollout
 from ludus.cli.screen import text
 from ludus.view.listing import neighbours
 from ludus.view.live_run import LiveRun
 from ludus.view.one import read_row
+from ludus_browser.following import FollowingScreen
 
 #: How much of a long text and of a long list is shown. The journal holds the rest.
 MAX_TEXT = 20_000

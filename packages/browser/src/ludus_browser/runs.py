@@ -8,10 +8,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Static
 
-from ludus.cli.browser.following import FollowingScreen, fill
-from ludus.cli.browser.run import RunScreen
 from ludus.cli.screen import number, one_line, text, whole
 from ludus.view.live import LiveRuns
+from ludus_browser.following import FollowingScreen, fill
+from ludus_browser.run import RunScreen
 
 COLUMNS = ("run", "environment", "model", "state", "rollouts", "failed", "masked", "reward", "pass@1", "tokens out")
 

@@ -9,12 +9,12 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
-from ludus.cli.browser.figures import figures
-from ludus.cli.browser.following import FollowingScreen, fill
-from ludus.cli.browser.rollout import RolloutScreen
 from ludus.cli.screen import number, one_line, reward_style, text, whole
 from ludus.view.listing import rollouts_page
 from ludus.view.live_run import LiveRun
+from ludus_browser.figures import figures
+from ludus_browser.following import FollowingScreen, fill
+from ludus_browser.rollout import RolloutScreen
 
 #: How many rollouts of a search are listed.
 LISTED = 500

@@ -8,8 +8,8 @@ from typing import ClassVar
 from textual.app import App
 from textual.binding import Binding
 
-from ludus.cli.browser.runs import RunsScreen
 from ludus.view.live import LiveRuns
+from ludus_browser.runs import RunsScreen
 
 CSS = """
 DataTable { height: 1fr; }
@@ -39,8 +39,3 @@ class Browser(App[None]):
     def on_unmount(self) -> None:
         """End the background thread."""
         self.runs.stop()
-
-
-def browse(paths: list[Path]) -> None:
-    """Browse until the user quits."""
-    Browser(paths).run()

@@ -1,0 +1,1 @@
+"""The terminal browser: the views of `ludus view` for a remote machine."""
