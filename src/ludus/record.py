@@ -129,6 +129,11 @@ def hidden_fields(task: Row, used: Collection[str], task_id: str) -> Row:
     return hidden
 
 
+def verifier_of(receipt: Any) -> str:
+    """The digest of the verifier in a receipt; empty if there is no receipt."""
+    return receipt.partition(".")[0] if isinstance(receipt, str) else ""
+
+
 def task_row(row: Row, ours: bool | None = None) -> Row:
     """The row of the task, read back from a record or from any row that has a task's fields and a response.
 

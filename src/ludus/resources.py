@@ -113,7 +113,7 @@ class Resources:
     #: Whether a rollout has more than its text: something to open, to call, to play or to close.
     has_session = _ClassFact(_has_session)
 
-    #: The digest of a verifier that runs on a server, as that server reports it.
+    #: The digest of a verifier that runs on a server, as that server reports it; empty if it is not known.
     verifier: ClassVar[str | None] = None
 
     #: The settings. For the type checker, a subclass may write `config: Config`.

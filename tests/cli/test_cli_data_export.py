@@ -56,6 +56,7 @@ def test_json_prints_the_summary_and_nothing_else(folder):
         "left_out",
         "not_carried",
         "never_carried",
+        "several_verifiers",
     }
 
 

@@ -102,6 +102,7 @@ def _profile_runs(
     from ludus.profile.policies import compare_policies
     from ludus.profile.prices import read_prices
     from ludus.profile.profile import Profile
+    from ludus.store.verifiers import verifier_warnings
 
     if output is None and (filter_ is not None or plot is not None):
         raise UserError(f"{'--filter' if filter_ is not None else '--plot'} writes files", "Add --output DIR")
@@ -121,6 +122,8 @@ def _profile_runs(
         print(safe_json(summary))
         return
     console = stdout_console()
+    for warning in verifier_warnings(summary["several_verifiers"]):
+        say(f"warning: {warning}")
     show_profile(console, summary)
     if second is not None:
         for warning in summary["comparison"]["warnings"]:

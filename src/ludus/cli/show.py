@@ -176,8 +176,11 @@ def _list(listed: _Listed, limit: int, as_json: bool) -> None:
     from ludus.cli.rollout_view import show_summaries, summary
     from ludus.cli.screen import emit, safe_json, stdout_console, text
     from ludus.errors import UserError
+    from ludus.store.stored_run import StoredRun, environment_of
+    from ludus.store.verifiers import Verifiers, verifier_warnings
 
     rows: list[Row] = []
+    verifiers = Verifiers()
     problem, more, failed = None, 0, listed.count_failed()
     lines = listed.lines()
     try:
@@ -185,7 +188,9 @@ def _list(listed: _Listed, limit: int, as_json: bool) -> None:
             if len(rows) == limit:
                 more = 1 + sum(1 for _ in lines)
                 break
-            rows.append(summary(len(rows) + 1, _parse(listed.path, number, line)))
+            row = _parse(listed.path, number, line)
+            verifiers.add(environment_of(row), row.get("receipt"))
+            rows.append(summary(len(rows) + 1, row))
     except UserError as error:
         problem = error
     if as_json and problem is None:
@@ -196,6 +201,9 @@ def _list(listed: _Listed, limit: int, as_json: bool) -> None:
         for count, what in ((more, f"more: list them with --limit {limit + more}"), (failed, "failed: add --failed")):
             if count:
                 emit(console, text(f"{count:,} {what}", "dim"))
+        several = StoredRun(listed.file).metrics().get("several_verifiers") or verifiers.several()
+        for warning in verifier_warnings(several):
+            emit(console, text(f"warning: {warning}", "yellow"))
     if problem is not None:
         raise problem
     if not rows and not as_json:

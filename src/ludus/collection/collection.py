@@ -172,8 +172,7 @@ class Collection(Results):
             if self.files is not None:
                 if options.files.resume:
                     collector.restore()
-                resumes = output.resumes and not options.files.force
-                write_start(self.files, plan, run_identity, survey.in_shard, resumes=resumes)
+                write_start(self.files, plan, run_identity, survey.in_shard, resumes=output.resumes)
             progress.expect(total)
             on_error.pop_all()
         self.observer = observer

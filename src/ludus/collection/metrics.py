@@ -17,6 +17,7 @@ from ludus.response import add_usage
 from ludus.rollout import Rollout
 from ludus.store.figures import RewardFigures, Scale
 from ludus.store.statistics import NOT_NUMERIC, Distribution, ExactSum, Mean, finite_number
+from ludus.store.verifiers import Verifiers
 
 #: The quantiles of seconds that metrics.json lists.
 SECONDS_SHARES = (0.5, 0.95, 0.99)
@@ -70,6 +71,7 @@ class Metrics:
         self.counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
+        self.verifiers = Verifiers()
         self.tool_errors: Counter[tuple[str, str, str | None]] = Counter()  # by tool, exception and line
         self._too_long = 0  # rollouts whose last prompt exceeds the model's context
         self._first_too_long: str | None = None
@@ -133,6 +135,7 @@ class Metrics:
             self.failures[f"{rollout.error.stage}/{rollout.error.kind}"] += 1
         else:
             self.stop_reasons[str(rollout.stop_reason)] += 1
+            self.verifiers.add(rollout.job.environment, rollout.receipt)
             self._add_reward(rollout, sums)
         if sums.seen < self.repeats:
             self._incomplete[task_id] = sums
@@ -219,6 +222,7 @@ class Metrics:
             "pass^k": self.figures.pass_hat_k(),
             "pass_rates": self.figures.pass_rates(),
             "stop_reasons": dict(self.stop_reasons.most_common()),
+            "several_verifiers": self.verifiers.several(),
             "usage": self._usage,
             "turns": self._turns.summary(),
             "seconds": {"wall": seconds, **{stage: d.summary(SECONDS_SHARES) for stage, d in self._timings.items()}},

@@ -196,6 +196,7 @@ class OutputOptions:
     )
     resume: bool = option(False, "Continue a collection; retry failed rollouts.")
     force: bool = option(False, "With --resume: ignore changed settings or data.")
+    accept_new_verifier: bool = option(False, "With --resume: go on though the verifier was edited.")
     overwrite: bool = option(False, "Replace an existing collection.")
     checkpoint: bool | None = option(
         None, "Save each turn for --resume; default: where possible.", "--checkpoint/--no-checkpoint"
@@ -250,6 +251,7 @@ class CollectArguments(TypedDict, total=False):
     output: str | Path | None
     resume: bool
     force: bool
+    accept_new_verifier: bool
     overwrite: bool
     checkpoint: bool | None
     otel: bool

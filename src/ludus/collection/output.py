@@ -13,7 +13,7 @@ from ludus.errors import UserError
 from ludus.runtime.redaction import masked
 from ludus.store.files import Files
 from ludus.store.journal import Journal
-from ludus.store.run import check_identity, check_shard, describe, is_same_run, with_options, write_run
+from ludus.store.run import check_identity, check_shard, describe, is_same_run, resumed, write_run
 from ludus.store.turns import TurnJournal
 
 
@@ -51,7 +51,7 @@ def open_output(files: Files, plan: CollectionPlan, run_identity: dict[str, Any]
             "Add --resume to continue it or --overwrite to replace it, or choose another --output",
         )
     if resumes and not chosen.force:
-        check_identity(files, run_identity)
+        check_identity(files, run_identity, accept_new_verifier=chosen.accept_new_verifier)
     with ExitStack() as stack:
         rollouts, failures = (stack.enter_context(Journal(path)) for path in (files.rollouts, files.failures))
         if starts_anew:
@@ -63,9 +63,11 @@ def open_output(files: Files, plan: CollectionPlan, run_identity: dict[str, Any]
 
 
 def write_start(files: Files, plan: CollectionPlan, run_identity: dict[str, Any], tasks: int, *, resumes: bool) -> None:
-    """Write run.json. A run that resumes keeps the identity that is there. `tasks` are those of the shard."""
-    options = _start_options(plan, tasks)
-    write_run(files.run, with_options(files.run, options) if resumes else describe(run_identity, options))
+    """Write run.json. A run that resumes keeps what describes its start. `tasks` are those of the shard."""
+    described = describe(run_identity, _start_options(plan, tasks))
+    if resumes:
+        described = resumed(files.run, described, keep=not plan.options.files.force)
+    write_run(files.run, described)
 
 
 def _start_options(plan: CollectionPlan, tasks: int) -> dict[str, Any]:

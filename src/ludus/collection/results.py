@@ -17,6 +17,7 @@ from ludus.collection.metrics import Metrics
 from ludus.collection.table import environment_lines, facts, with_place
 from ludus.errors import Failure
 from ludus.outcome import Outcome
+from ludus.record import verifier_of
 from ludus.rollout import Rollout
 from ludus.store.drafts import write_whole
 from ludus.store.files import read_json_object
@@ -119,11 +120,14 @@ class Run(Results):
         return (rollout for rollout in self.stored.rollouts() if rollout.error is None)
 
     def groups(self) -> Iterator[list[Rollout]]:
-        """The completed and masked rollouts of each task, ordered by repeat. One group at a time is in memory."""
-        positions: dict[str, list[tuple[int, int]]] = {}
+        """The completed and masked rollouts of each task, ordered by repeat. One group at a time is in memory.
+
+        A group has one verifier: where two judged the rollouts of a task, they are two groups.
+        """
+        positions: dict[tuple[str, str], list[tuple[int, int]]] = {}
         for position, rollout in self.stored.with_positions():
             if rollout.error is None:
-                positions.setdefault(rollout.task_id, []).append(position)
+                positions.setdefault((rollout.task_id, verifier_of(rollout.receipt)), []).append(position)
         for group in positions.values():
             yield sorted(self.stored.at(group), key=lambda rollout: rollout.job.repeat)
 
@@ -204,11 +208,11 @@ def load(path: str | Path) -> Run:
 
 
 def grouped(rollouts: list[Rollout]) -> Iterator[list[Rollout]]:
-    """The completed and masked rollouts of each task, ordered by repeat."""
-    groups: dict[str, list[Rollout]] = {}
+    """The completed and masked rollouts of each task, ordered by repeat. A group has one verifier."""
+    groups: dict[tuple[str, str], list[Rollout]] = {}
     for rollout in rollouts:
         if rollout.error is None:
-            groups.setdefault(rollout.task_id, []).append(rollout)
+            groups.setdefault((rollout.task_id, verifier_of(rollout.receipt)), []).append(rollout)
     for group in groups.values():
         yield sorted(group, key=lambda rollout: rollout.job.repeat)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ludus.store.verifiers import verifier_warnings
+
 #: How many kinds of failures, and how many different tool errors, the table lists.
 MAX_FAILURES = 5
 MAX_TOOL_ERRORS = 5
@@ -26,6 +28,7 @@ def facts(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [("" if number else "tool errors", line) for number, line in enumerate(raised[:MAX_TOOL_ERRORS])]
     if len(raised) > MAX_TOOL_ERRORS:
         rows.append(("", f"{len(raised) - MAX_TOOL_ERRORS} more in metrics.json"))
+    rows += [("verifiers", sentence) for sentence in verifier_warnings(metrics.get("several_verifiers") or {})]
     if reward["mean"] is not None:
         interval = reward["ci95"]
         spread = f" (95 % {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""

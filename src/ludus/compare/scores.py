@@ -13,7 +13,8 @@ from ludus.errors import Failure, UserError
 from ludus.store.figures import RewardFigures
 from ludus.store.parsing import NOT_JSON, parse
 from ludus.store.run import differences
-from ludus.store.stored_run import StoredRun, pass_reward_of
+from ludus.store.stored_run import StoredRun, environment_of, pass_reward_of
+from ludus.store.verifiers import Verifiers, verifier_warnings
 from ludus.task import digest
 
 #: The sums and powers of larger rewards overflow a float.
@@ -58,7 +59,7 @@ class TaskScore:
 
 
 class Scores:
-    """The rewards and counts of one collection. `verifiers` are the verifier digests in its receipts.
+    """The rewards and counts of one collection. `verifiers` are those in its receipts.
 
     A rollout passes from `pass_reward` on. By default that is the threshold of its environment in run.json, or 1.
     """
@@ -68,7 +69,7 @@ class Scores:
         self._pass_reward, self._recorded = pass_reward, recorded or {}
         self.tasks: dict[str, TaskScore] = {}
         self.scored = self.failed = self.masked = 0
-        self.verifiers: set[str] = set()
+        self.verifiers = Verifiers()
         self.identity: dict[str, Any] | None = None
         self.torn = self.duplicates = 0  # lines that are left out
         self.reward: dict[str, Any] = {}  # the figures of all rewards, as metrics.json has them
@@ -116,10 +117,10 @@ class Scores:
         task = self.tasks.get(task_id)
         if task is None:
             task = self.tasks[task_id] = TaskScore()
-        verifier, _, rest = str(row.get("receipt") or "").partition(".")
-        if verifier:
-            self.verifiers.add(verifier)
-            task.content = task.content or rest.partition(".")[0]
+        receipt = row.get("receipt")
+        if isinstance(receipt, str):
+            self.verifiers.add(environment_of(row), receipt)
+            task.content = task.content or receipt.partition(".")[2].partition(".")[0]
         if outcome == "failed" or not isinstance(reward, (int, float)):
             self.failed += 1
         elif outcome == "masked":
@@ -149,13 +150,16 @@ def warnings_about(a: Scores, b: Scores) -> list[str]:
     warnings = []
     if a.identity is not None and b.identity is not None:
         settings = differences(a.identity.get("environments"), b.identity.get("environments"), "environments")
-        warnings += [f"{path} is {of_a!r:.60} in A and {of_b!r:.60} in B" for path, of_a, of_b in settings]
+        listed = [line for line in settings if ".verifier" not in line[0]]  # receipts say more about verifiers
+        warnings += [f"{path} is {of_a!r:.60} in A and {of_b!r:.60} in B" for path, of_a, of_b in listed]
         of_a, of_b = ((identity.get("dataset") or {}).get("digest") for identity in (a.identity, b.identity))
         if of_a != of_b:
             warnings.append("the runs had different datasets; only tasks with the same id are compared")
     elif a.identity is not None or b.identity is not None:
         warnings.append(f"{'B' if b.identity is None else 'A'} has no run.json, so it is unknown how it was collected")
-    if a.verifiers and b.verifiers and a.verifiers != b.verifiers:
+    for name, run in (("A", a), ("B", b)):
+        warnings += [f"{name}: {sentence}" for sentence in verifier_warnings(run.verifiers.several())]
+    if a.verifiers.names and b.verifiers.names and a.verifiers.names != b.verifiers.names:
         warnings.append(
             "rewards were given by different verifiers; score again with: ludus verify FILE --stale --output OUT"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.record import Row, task_row
+from ludus.record import Row, task_row, verifier_of
 from ludus.response import Item
 
 
@@ -41,6 +41,16 @@ class Sample:
         """The receipt of the verdict; empty if there is none."""
         receipt = self.row.get("receipt")
         return receipt if isinstance(receipt, str) else ""
+
+    @property
+    def verifier(self) -> str:
+        """The digest of the verifier that judged the rollout; empty if nobody knows it."""
+        return verifier_of(self.row.get("receipt"))
+
+    @property
+    def group(self) -> str:
+        """What the rollouts of its group share: environment, task and verifier."""
+        return "/".join(filter(None, (self.environment, self.task_id, self.verifier)))
 
     @property
     def stop_reason(self) -> str:

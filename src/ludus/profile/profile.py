@@ -21,6 +21,7 @@ from ludus.profile.sums import Sums
 from ludus.profile.tasks import TaskProfile, written_characters
 from ludus.rollout import Rollout
 from ludus.store.stored_run import RecordedScale, each_run_once
+from ludus.store.verifiers import Verifiers
 
 
 class Profile:
@@ -42,6 +43,7 @@ class Profile:
         self._stored = [(Run(path), str(path)) for path in self.runs]
         self._scales = _scales(self._stored, pass_reward)
         self.tasks: dict[tuple[str, str], TaskProfile] = {}
+        self._verifiers = Verifiers()
         self._overall = Sums(list(self._scales.values()), self._prices)
         self._environments: dict[str, Sums] = {}
         for run, _ in self._stored:
@@ -61,6 +63,7 @@ class Profile:
             "environments": {
                 name: sums.summary(by_environment[name]) for name, sums in sorted(self._environments.items())
             },
+            "several_verifiers": self._verifiers.several(),
             "tasks": [task.row() for task in tasks[:MAX_TASKS_LISTED]],
             "tasks_left_out": max(len(tasks) - MAX_TASKS_LISTED, 0),
         }
@@ -94,6 +97,7 @@ class Profile:
         for sums in both:
             sums.add_rollout(rollout, f"{task.environment}\0{task.task_id}")
         verdict = rollout.verdict
+        self._verifiers.add(task.environment, rollout.receipt)
         if rollout.outcome is Outcome.FAILED or verdict is None:
             task.failed += 1
         elif rollout.outcome is Outcome.MASKED:

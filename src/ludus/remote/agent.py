@@ -26,6 +26,7 @@ class VerdictFromServer(Resources):
     Config = RemoteConfig
     shared: Client
     environment_name = ""  #: the environment that the server must serve; any, if empty
+    verifier = ""
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
@@ -36,7 +37,7 @@ class VerdictFromServer(Resources):
     async def share(cls, config: RemoteConfig) -> AsyncIterator[Client]:
         """Connect to the agent server."""
         async with connect(config.url, config.token_env) as client:
-            cls.verifier = verifier_in(await openapi_document(client, "agent", cls.environment_name))
+            cls.verifier = verifier_in(await openapi_document(client, "agent", cls.environment_name)) or ""
             yield client
 
     async def verify(self, task: Any, response: Response) -> Verdict:

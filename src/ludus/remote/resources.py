@@ -62,6 +62,7 @@ class RemoteResources(Resources):
     Config = RemoteConfig
     shared: _Shared
     environment_name = ""  #: the environment that the server must serve; any, if empty
+    verifier = ""
 
     @classmethod
     @asynccontextmanager
@@ -69,7 +70,7 @@ class RemoteResources(Resources):
         """Connect to the server, and read its list of tools."""
         async with connect(config.url, config.token_env) as client:
             document = await openapi_document(client, "resources", cls.environment_name)
-            cls.verifier = verifier_in(document)
+            cls.verifier = verifier_in(document) or ""
             yield _Shared(client, _tools(document))
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:

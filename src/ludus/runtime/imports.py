@@ -67,26 +67,56 @@ class _AlwaysCompiled(SourceFileLoader):
     """Compiles a file whenever it is loaded. Cached bytecode counts as fresh if the file's size and second of change
     are the same, so a verifier could be edited and judge by its old code, under the receipt of the new one."""
 
+    source = b""  #: what was compiled
+
     def get_code(self, fullname: str) -> CodeType:
         """The code of the source as it is now."""
-        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        self.source = self.get_data(self.path)
+        code: CodeType = self.source_to_code(self.source, self.path)
         return code
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the file has changed since it was compiled."""
+        try:
+            return self.source != self.get_data(self.path)
+        except OSError:
+            return True
+
+
+class _FolderFinder:
+    """Finds the files that an environment's file imports from its own folder, for `_AlwaysCompiled`."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+        """The spec of a file in an environment's folder; None for any other module."""
+        if not name.startswith(LOADED_FILE) or not path:
+            return None
+        file = Path(next(iter(path)), f"{name.rpartition('.')[2]}.py")
+        if not file.is_file():
+            return None
+        return importlib.util.spec_from_file_location(name, file, loader=_AlwaysCompiled(name, str(file)))
 
 
 def load_file(path: Path, name: str | None = None) -> ModuleType:
     """Import a file: as part of `ludus` for a built-in environment, else as part of a package made of its folder.
 
-    So files of a folder can import each other: `from .prices import total`. `name` is the module's name in another
-    process.
+    So files of a folder can import each other: `from .prices import total`. If one of them has changed since, all are
+    imported anew. `name` is the module's name in another process.
     """
     path = path.resolve()
     if path.parent.parent == BUILT_IN:
         return importlib.import_module(f"ludus.environments.{path.parent.name}.{path.stem}")
-    folder = blake2b(os.fsencode(path.parent), digest_size=6).hexdigest()
-    name = name or f"{LOADED_FILE}{folder}.{path.stem}"
+    name = name or f"{_package_of(path.parent)}.{path.stem}"
+    package = name.rpartition(".")[0]
+    if stale_files(path.parent, package):
+        for loaded in [other for other in sys.modules if other.startswith(f"{package}.")]:
+            del sys.modules[loaded]
     if name in sys.modules:
         return sys.modules[name]
-    make_package(name.rpartition(".")[0], str(path.parent))
+    make_package(package, str(path.parent))
+    if _FolderFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _FolderFinder)
     spec = importlib.util.spec_from_file_location(name, path, loader=_AlwaysCompiled(name, str(path)))
     if spec is None or spec.loader is None or not path.is_file():
         raise UserError(f"there is no file {path}")
@@ -98,6 +128,17 @@ def load_file(path: Path, name: str | None = None) -> ModuleType:
         del sys.modules[name]
         raise _import_error(error, str(path)) from error
     return module
+
+
+def stale_files(folder: Path, package: str | None = None) -> list[Path]:
+    """The files of an environment's folder that have changed since this process imported them."""
+    prefix = f"{package or _package_of(folder.resolve())}."
+    loaders = [module.__loader__ for name, module in list(sys.modules.items()) if name.startswith(prefix)]
+    return [Path(loader.path) for loader in loaders if isinstance(loader, _AlwaysCompiled) and loader.is_stale]
+
+
+def _package_of(folder: Path) -> str:
+    return LOADED_FILE + blake2b(os.fsencode(folder), digest_size=6).hexdigest()
 
 
 def declared_class(owner: type, name: str, usual: type[BaseModel], required: type[BaseModel] | None = None) -> Any:

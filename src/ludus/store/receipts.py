@@ -22,11 +22,13 @@ from pathlib import Path
 import orjson
 
 from ludus.environment import Environment
+from ludus.errors import UserError
 from ludus.outcome import NAMES
 from ludus.record import Row
 from ludus.resources import Resources
 from ludus.response import Item, Items
 from ludus.runtime.encoding import encode
+from ludus.runtime.imports import stale_files
 from ludus.runtime.redaction import redacted_settings
 from ludus.task import digest
 
@@ -82,10 +84,10 @@ def sign_output(prefix: str, output: list[Item]) -> str:
 def verifier_digest(environment: Environment) -> str:
     """The digest of a verifier's source and settings."""
     kind = environment.resources
-    if kind.verifier is not None:
+    if kind.verifier:
         return kind.verifier
     content = blake2b(kind.__qualname__.encode(), digest_size=_DIGEST_SIZE)
-    for source in _sources(kind, environment.folder):
+    for _, source in _sources(kind, environment.folder):
         content.update(len(source).to_bytes(8, "big"))
         content.update(source)
     settings = redacted_settings(environment.config)
@@ -96,8 +98,18 @@ def verifier_digest(environment: Environment) -> str:
     return content.hexdigest()
 
 
-def _sources(kind: type[Resources], folder: Path | None) -> Iterator[bytes]:
-    """The content of every source file of a verifier. The order does not depend on the folder's path."""
+def verifier_files(environment: Environment) -> dict[str, str] | None:
+    """The digest of each source file of a verifier; None if a server holds it."""
+    kind = environment.resources
+    if kind.verifier is not None:
+        return None
+    if environment.folder is not None and (stale := stale_files(environment.folder)):
+        raise UserError(f"{stale[0]} has changed since it was imported", "Load the environment again")
+    return {name: _digest(source) for name, source in sorted(_sources(kind, environment.folder))}
+
+
+def _sources(kind: type[Resources], folder: Path | None) -> Iterator[tuple[str, bytes]]:
+    """The name and the content of every source file of a verifier. The order does not depend on the folder's path."""
     files = (
         [path for path in sorted(folder.rglob("*.py")) if path.is_file() and _is_source(path.relative_to(folder))]
         if folder
@@ -110,17 +122,26 @@ def _sources(kind: type[Resources], folder: Path | None) -> Iterator[bytes]:
             continue
         path = _file_of(base)
         if path is None:
-            yield _compiled(base)
+            yield base.__qualname__, _compiled(base)
         elif path not in seen:
             seen.add(path)
             queue.append(path)
     while queue:
-        source = queue.pop(0).read_bytes()
-        yield source
+        path = queue.pop(0)
+        source = path.read_bytes()
+        yield _name_of(path, folder), source
         for path in _graders_in(source):
             if path not in seen:
                 seen.add(path)
                 queue.append(path)
+
+
+def _name_of(path: Path, folder: Path | None) -> str:
+    """A source file's path in its folder, or in this package; the name of any other file."""
+    for root, prefix in ((folder, ""), (_ROOT, f"{_ROOT.name}/")):
+        if root is not None and path.is_relative_to(root):
+            return prefix + path.relative_to(root).as_posix()
+    return path.name
 
 
 def _is_source(path: Path) -> bool:

@@ -1,7 +1,9 @@
-"""The identity of a run: the environments, dataset, model and seed that a resumed collection must share.
+"""The identity of a run: the environments, their verifiers, dataset, model and seed that a resumed run must share.
 
 `run.json` is written before the first rollout. `--resume` refuses a run whose identity differs. Repeats and concurrency
-are not part of the identity, so a resumed run may add repeats. Changed or added rows change the dataset's digest.
+are not part of the identity, so a resumed run may add repeats. Changed or added rows change the dataset's digest. An
+edited verifier changes the identity too: its rewards do not belong beside those of the old one. `run.json` lists the
+verifiers that a resumed run replaced under `earlier_verifiers`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ from ludus.store.files import Files, read_json_object
 if TYPE_CHECKING:
     from ludus.environment import Environment
     from ludus.model import Model
+
+#: What an environment's identity says about its verifier.
+_VERIFIER = ("resources", "settings", "verifier")
 
 
 def identity(
@@ -55,21 +60,45 @@ def describe(identity: dict[str, Any], options: dict[str, Any]) -> dict[str, Any
     }
 
 
-def with_options(path: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """The content of an existing `run.json` with the options of the resumed run."""
-    return {**read_json_object(path), "options": options}
+def resumed(path: Path, described: dict[str, Any], *, keep: bool = True) -> dict[str, Any]:
+    """The content of `run.json` for a resumed run. `described` is that of a new run (`describe`). With `keep`, what
+    describes the start of the run stays. The verifiers that the run had before are listed in either case."""
+    recorded = read_json_object(path)
+    known, current = recorded.get("identity"), described["identity"]
+    earlier = recorded.get("earlier_verifiers")
+    history = list(earlier) if isinstance(earlier, list) else []
+    if isinstance(known, dict) and (changed := _changed_verifiers(_split(known)[1], _split(_as_json(current))[1])):
+        history.append({"until": described["started"], "environments": changed})
+    kept = {**recorded, "identity": current, "options": described["options"]} if keep else described
+    return {**kept, "earlier_verifiers": history} if history else kept
 
 
-def check_identity(files: Files, current: dict[str, Any]) -> None:
+def check_identity(files: Files, current: dict[str, Any], *, accept_new_verifier: bool = False) -> None:
     """Refuse to resume a run whose identity differs. The error lists the first differences."""
     path, recorded = files.run, files.described().get("identity")
     if not path.exists():
         raise UserError(f"{path} is missing: the identity of this run is unknown", "Add --force to resume anyway")
     if not isinstance(recorded, dict):
         raise UserError(f"{path} holds no run identity", "Add --force to resume anyway")
-    if differing := differences(recorded, json.loads(indented_json(current))):
-        listed = "; ".join(f"{key} was {old!r:.60}, now {new!r:.60}" for key, old, new in differing[:3])
-        raise UserError(f"{path} describes a different run: {listed}", "Choose another --output, or add --force")
+    (of_then, verifiers_then), (of_now, verifiers_now) = _split(recorded), _split(_as_json(current))
+    if differing := differences(of_then, of_now):
+        cause = f"{path} describes a different run: {_listed(differing)}"
+        raise UserError(cause, "Choose another --output, or add --force")
+    changed = _changed_verifiers(verifiers_then, verifiers_now)
+    if changed and not accept_new_verifier:
+        differing = differences(changed, {name: verifiers_now[name] for name in changed})
+        cause = f"the verifier has changed since {path} was written: {_listed(differing)}"
+        raise UserError(cause, "Choose another --output, or add --accept-new-verifier to keep the earlier rewards")
+
+
+def _listed(differing: list[tuple[str, Any, Any]]) -> str:
+    return "; ".join(f"{key} was {old!r:.60}, now {new!r:.60}" for key, old, new in differing[:3])
+
+
+def _as_json(identity: dict[str, Any]) -> dict[str, Any]:
+    """An identity as it is read back from its file."""
+    content: dict[str, Any] = json.loads(indented_json(identity))
+    return content
 
 
 def check_shard(files: Files, current: str | None) -> None:
@@ -107,8 +136,36 @@ def indented_json(value: dict[str, Any]) -> bytes:
         return json.dumps(json.loads(encode(value)), ensure_ascii=False, indent=2).encode()
 
 
+def _split(identity: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An identity without its verifiers, and the verifiers by environment: class, settings, digests of the source."""
+    named = identity.get("environments")
+    items = named.items() if isinstance(named, dict) else ()
+    environments = {name: described for name, described in items if isinstance(described, dict)}
+    verifiers = {
+        name: {part: described[part] for part in _VERIFIER if part in described}
+        for name, described in environments.items()
+    }
+    others = {
+        name: {part: value for part, value in described.items() if part not in _VERIFIER}
+        for name, described in environments.items()
+    }
+    return {**identity, "environments": others}, verifiers
+
+
+def _changed_verifiers(recorded: dict[str, Any], current: dict[str, Any]) -> dict[str, Any]:
+    """The verifiers of an environment that both have, as they were. A run that does not name its files has any."""
+    changed = {}
+    for name in recorded.keys() & current.keys():
+        known = {part: value for part, value in current[name].items() if part in recorded[name]}
+        if recorded[name] != known:
+            changed[name] = recorded[name]
+    return changed
+
+
 def _environment_identity(environment: Environment) -> dict[str, Any]:
-    agent = environment.agent
+    from ludus.store.receipts import verifier_files
+
+    agent, verifier = environment.agent, verifier_files(environment)
     prompt = {"prompt": environment.prompt.model_dump()} if environment.prompt is not None else {}
     return {
         **prompt,
@@ -117,6 +174,7 @@ def _environment_identity(environment: Environment) -> dict[str, Any]:
         "agent": type(agent).__qualname__,
         "agent_settings": redacted_settings(agent.config),
         "limits": environment.limits.model_dump(),
+        **({"verifier": verifier} if verifier is not None else {}),
     }
 
 

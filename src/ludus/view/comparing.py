@@ -8,6 +8,7 @@ from ludus.compare.comparison import compare
 from ludus.compare.scores import LARGEST, Scores, TaskScore, warnings_about
 from ludus.outcome import PASS_REWARD
 from ludus.view.live_run import LiveRun
+from ludus.view.summary import verifiers
 
 #: The most tasks that are listed, those with the largest difference first.
 MAX_TASKS = 500
@@ -71,6 +72,7 @@ def _scores(run: LiveRun) -> Scores:
         counts = dict(
             database.execute("SELECT outcome, count(*) FROM rollouts WHERE final = 1 GROUP BY outcome").fetchall()
         )
+        scores.verifiers = verifiers(database)
     scores.scored, scores.failed, scores.masked = (counts.get(name, 0) for name in ("completed", "failed", "masked"))
     scores.identity = run.run.identity or None
     scores.pass_rewards = set(run.run.pass_rewards.values()) or {PASS_REWARD}

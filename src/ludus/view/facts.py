@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ludus.profile.prices import cached_tokens, token_count
-from ludus.record import Row, read_tool_errors
+from ludus.record import Row, read_tool_errors, verifier_of
 from ludus.store.counting import attempt_of
 from ludus.store.statistics import finite_number
 from ludus.task import digest
@@ -71,6 +71,7 @@ class Facts:
             "started": finite_number(response.get("created_at")),
             "model": _text(response.get("model"), 200) or None,
             "policy": _policy(calls),
+            "verifier": _text(verifier_of(row.get("receipt")), 60) or None,
             "has_tokens": int(isinstance(calls, list) and any("prefix" in call for call in items_of(calls))),
             "parent": _text(row.get("parent"), 500) or None,
             "branch_turn": _integer(row.get("branch_turn")),

@@ -18,6 +18,7 @@ from ludus.errors import UserError
 from ludus.http.messages import Refusal
 from ludus.profile.prices import Price
 from ludus.store.files import read_json_object
+from ludus.store.verifiers import verifier_warnings
 from ludus.view.cards import cards_of
 from ludus.view.index import RunIndex
 from ludus.view.places import ViewedRun
@@ -113,7 +114,7 @@ class LiveRun:
             "stale": bool(line.get("stale") or figures.get("stale")),
             "described": described,
             "loop": metrics.get("loop"),
-            "warnings": metrics.get("warnings") or [],
+            "warnings": [*verifier_warnings(figures.get("several_verifiers") or {}), *(metrics.get("warnings") or [])],
             "cards": cards_of(self.run, line["environments"]),
         }
 

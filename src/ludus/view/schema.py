@@ -13,7 +13,8 @@ from ludus.view.facts import STAGES
 
 FACTS = (
     "rollout_id repeat attempt outcome reward passed stop_reason mask stage kind cause turns items input_tokens "
-    "cached_tokens output_tokens tool_calls tool_errors started model policy has_tokens parent branch_turn about"
+    "cached_tokens output_tokens tool_calls tool_errors started model policy verifier has_tokens parent branch_turn "
+    "about"
 ).split() + [f"t_{stage}" for stage in STAGES]
 
 _FIGURES = f"""
@@ -84,4 +85,4 @@ class Schema(NamedTuple):
         database.execute(f"PRAGMA main.user_version = {self.version}")
 
 
-FIGURES, TEXTS = Schema(4, _FIGURES), Schema(1004, _TEXTS)
+FIGURES, TEXTS = Schema(5, _FIGURES), Schema(1004, _TEXTS)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ludus.profile.prices import Costs, Price
 from ludus.store.figures import RewardFigures, Scale
+from ludus.store.verifiers import Verifiers
 from ludus.view.facts import STAGES
 
 #: The most tasks of a heat map and points of a plot; more are summed up or sampled.
@@ -64,7 +65,19 @@ def overview(database: sqlite3.Connection) -> dict[str, Any]:
         "turns": _turns(database),
         "bad_lines": _bad_lines(database),
         "tags": _tags(database),
+        "several_verifiers": verifiers(database).several(),
     }
+
+
+def verifiers(database: sqlite3.Connection) -> Verifiers:
+    """The verifiers of the rollouts that have one."""
+    counted = Verifiers()
+    for environment, verifier, count in database.execute(
+        "SELECT t.environment, r.verifier, count(*) FROM rollouts r JOIN tasks t ON t.id = r.task "
+        "WHERE r.final = 1 AND r.verifier NOTNULL GROUP BY t.environment, r.verifier LIMIT 1000"
+    ):
+        counted.add(environment, verifier, count)
+    return counted
 
 
 def outcome_counts(database: sqlite3.Connection) -> dict[str, int]:

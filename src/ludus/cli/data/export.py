@@ -106,6 +106,7 @@ def _show(exported: Exported, *, to_stderr: bool) -> None:
     from rich.console import Console
 
     from ludus.cli.screen import facts_table, stdout_console
+    from ludus.store.verifiers import verifier_warnings
 
     facts: list[tuple[str, object]] = [("rollouts read", exported.rollouts), ("used", exported.used)]
     facts += [("left out", f"{count:,}  {reason}") for reason, count in exported.left_out.items()]
@@ -113,6 +114,7 @@ def _show(exported: Exported, *, to_stderr: bool) -> None:
     facts += [("not carried", f"{count:,}  {what}") for what, count in exported.not_carried.items()]
     if exported.never_carried:
         facts.append(("no place for", ", ".join(exported.never_carried)))
+    facts += [("verifiers", sentence) for sentence in verifier_warnings(exported.several_verifiers)]
     facts += [("written to", name) for name in exported.outputs]
     console = Console(stderr=True, highlight=False) if to_stderr else stdout_console()
     console.print(facts_table(f"exported as {exported.format}", facts))

@@ -51,6 +51,7 @@ class Exported:
     """What was written. `rollouts` were read; each was used or left out for one reason.
 
     `not_carried` counts values that had no place in the format, `never_carried` names what no row of it holds.
+    `several_verifiers` has the environments whose rollouts were judged by more than one verifier.
     """
 
     format: str
@@ -61,6 +62,7 @@ class Exported:
     left_out: dict[str, int] = field(default_factory=dict)
     not_carried: dict[str, int] = field(default_factory=dict)
     never_carried: list[str] = field(default_factory=list)
+    several_verifiers: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """All fields."""
@@ -111,6 +113,7 @@ def export(
         left_out=dict(work.selection.left_out.most_common()),
         not_carried=dict(losses.counts.most_common()),
         never_carried=list(format_.never),
+        several_verifiers=work.selection.verifiers.several(),
     )
 
 
@@ -158,7 +161,7 @@ class _Export:
         def take_and_count(block: MadeBlock) -> None:
             nonlocal done
             take(block)
-            self.selection.add(block.rollouts, block.left_out)
+            self.selection.add(block.rollouts, block.left_out, block.verifiers)
             for what, times in block.losses.items():
                 losses.lose(what, times)
             done += block.read
@@ -211,7 +214,7 @@ class _Export:
                 with explains_full_disk():
                     rows_file.write(block.packed)
                 for member, number, size in block.members:
-                    environment, _, _, reward, _ = member
+                    environment, _, _, _, reward, _ = member
                     place, passed = (end, size or 0, number, True), self.selection.passes(environment, reward)
                     index.add(member, place, length=0, kept=size is not None, passed=passed)
                     end += size or 0

@@ -1,4 +1,4 @@
-"""The rollouts of each task, found in memory that does not grow with the file.
+"""The rollouts of each task with the same verifier, found in memory that does not grow with the file.
 
 Repeats of a task may lie far apart. The first pass over the file writes an entry of about 65 bytes for each rollout to
 a temporary file, sorted into parts by the hash of its task. One part at a time is then read and grouped, and each group
@@ -63,14 +63,15 @@ class IndexedRollout(NamedTuple):
         return Place(self.offset, self.size, self.number, self.plain)
 
 
-#: What an index is told of a rollout: environment, task id, repeat, reward, and whether it is masked.
+#: What an index is told of a rollout: environment, task id, verifier, repeat, reward, and whether it is masked.
 #: A plain tuple, because processes send it to each other at a tenth of the cost of a tuple with names.
-Member = tuple[str, str, int, float, bool]
+Member = tuple[str, str, str, int, float, bool]
 
 
 def member_of(sample: Sample) -> Member:
     """A rollout that has a reward."""
-    return sample.environment, sample.task_id, sample.repeat, sample.scored, sample.outcome == "masked"
+    masked = sample.outcome == "masked"
+    return sample.environment, sample.task_id, sample.verifier, sample.repeat, sample.scored, masked
 
 
 class GroupIndex:
@@ -89,8 +90,8 @@ class GroupIndex:
 
     def add(self, member: Member, place: tuple[int, int, int, bool], *, length: int, kept: bool, passed: bool) -> None:
         """Add the next rollout. `place` has the values of a `Place`."""
-        environment, task_id, repeat, reward, masked = member
-        task = hash((environment, task_id))
+        environment, task_id, verifier, repeat, reward, masked = member
+        task = hash((environment, task_id, verifier))
         offset, size, number, plain = place
         entry = _ENTRY.pack(task, repeat, number, kept, offset, size, plain, reward, length, masked, passed)
         self._by_task.add(task % self._parts, entry)

@@ -19,14 +19,13 @@ class Grpo(Format):
     def rows(self, unit: Unit) -> Iterator[ExportRow]:
         """The rows of one rollout; its advantage is added when its group is known."""
         (sample,) = unit
-        group = f"{sample.environment}/{sample.task_id}"
         if not self.choices.tokens:
             prompt, completion, tools = self.conversations.of(sample)
             yield {
                 "prompt": prompt,
                 "completion": completion,
                 "tools": tools,
-                "group": group,
+                "group": sample.group,
                 "reward": sample.reward,
                 "turn_rewards": sample.turn_rewards,
                 "ludus": sample.origin(),
@@ -40,7 +39,7 @@ class Grpo(Format):
                 "logprobs": sequence.logprobs,
                 "sequence": index,
                 "sequences": len(sequences),
-                "group": group,
+                "group": sample.group,
                 "reward": sample.reward,
                 "turn_rewards": sample.turn_rewards,
                 "ludus": sample.origin(),

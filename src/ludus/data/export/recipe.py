@@ -21,6 +21,7 @@ from ludus.runtime.encoding import encode
 from ludus.runtime.garbage import fewer_garbage_collections
 from ludus.store.lines import Block
 from ludus.store.records import Records
+from ludus.store.verifiers import Verifiers
 
 #: A member of a group in a block, the number of its line, and the bytes of its rows; None if it is left out.
 MadeMember = tuple[Member, int, int | None]
@@ -41,6 +42,7 @@ class MadeBlock(NamedTuple):
     used: int
     left_out: Counter[str]
     losses: Counter[str]
+    verifiers: Verifiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Recipe:
                 packed: Packed = _member_lines(format_, selection, records, members)
             else:
                 packed = format_.packed(new_rows())
-        counts = rows, selection.rollouts, used, selection.left_out, losses.counts
+        counts = rows, selection.rollouts, used, selection.left_out, losses.counts, selection.verifiers
         return MadeBlock(block.length, packed, b"".join(origins), members, *counts)
 
 

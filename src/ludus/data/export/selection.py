@@ -14,6 +14,7 @@ from ludus.data.recorded import Sample
 from ludus.outcome import PASS_REWARD
 from ludus.store.lines import StoredLines
 from ludus.store.records import Records
+from ludus.store.verifiers import Verifiers
 
 #: The number of rollouts between two calls of `tick`.
 _TICK_EVERY = 256
@@ -32,16 +33,19 @@ class Selection:
         self._records, self._filters, self._pairs, self._takes, self._tick = records, filters, pairs, takes, tick
         self.rollouts = 0
         self.left_out: Counter[str] = Counter()
+        self.verifiers = Verifiers()  #: of the rollouts that no filter refuses
         self.grouped = takes != "rollout" or filters.needs_groups
 
     def units(self) -> Iterator[Unit]:
         """What the format makes rows of."""
         return self._grouped_units() if self.grouped else self._single_units()
 
-    def add(self, rollouts: int, left_out: Counter[str]) -> None:
+    def add(self, rollouts: int, left_out: Counter[str], verifiers: Verifiers | None = None) -> None:
         """Count rollouts of a block that another selection read."""
         self.rollouts += rollouts
         self.left_out.update(left_out)
+        if verifiers is not None:
+            self.verifiers.update(verifiers)
 
     def samples(self) -> Iterator[tuple[Sample, str | None]]:
         """All rollouts, and why a filter refuses them. The first pass over the file."""
@@ -54,6 +58,8 @@ class Selection:
             reason = reason_against(sample)
             if reason is not None:
                 self.left_out[reason] += 1
+            else:
+                self.verifiers.add(sample.environment, sample.receipt)
             yield sample, reason
         self.count_lines_left_out(records.lines)
 
