@@ -127,6 +127,7 @@ def cannot_read(what: object, error: OSError) -> UserError:
     hints = {
         errno.ENOENT: "Check the path",
         errno.EISDIR: "Name a file, not a folder",
+        errno.ENXIO: "Put a file in its place",
         errno.EACCES: "Give yourself the right to read it (chmod u+r)",
     }
     hint = hints.get(error.errno or 0, "Check the disk and the path")

@@ -18,6 +18,7 @@ import orjson
 
 from ludus.collection.engines.playing import AllJobs
 from ludus.rollout import Job
+from ludus.runtime.regular_files import read_regular
 from ludus.store.drafts import write_whole
 
 LOOK_SECONDS = 1.0
@@ -104,7 +105,7 @@ def _read_newer(path: Path, seen: int) -> tuple[int, dict[str, Any]]:
     """When a file was changed and its request; an empty request if it has not changed since `seen`."""
     try:
         changed = path.stat().st_mtime_ns
-        request = orjson.loads(path.read_bytes()) if changed != seen else {}
+        request = orjson.loads(read_regular(path)) if changed != seen else {}
     except (OSError, orjson.JSONDecodeError):
         return seen, {}
     return changed, request if isinstance(request, dict) else {}

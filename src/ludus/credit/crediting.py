@@ -25,6 +25,7 @@ from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models import open_model
 from ludus.runtime.encoding import encode
+from ludus.runtime.regular_files import read_regular
 from ludus.runtime.running import run_to_end
 from ludus.store.drafts import draft, write_whole
 from ludus.store.figures import USUAL_RANGE
@@ -168,7 +169,7 @@ class Crediting:
             "first_without_credit": without,
         }
         with contextlib.suppress(OSError):  # so that the credited rollouts are read with the run's pass reward
-            write_whole(self.output / "run.json", self._files.run.read_bytes())
+            write_whole(self.output / "run.json", read_regular(self._files.run))
         write_whole(self.output / "credit.json", indented_json(summary) + b"\n")
         return summary
 

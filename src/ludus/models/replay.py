@@ -8,6 +8,7 @@ from typing import Any
 from ludus.errors import Failure, UserError
 from ludus.model import Model, Request
 from ludus.response import Item, Response
+from ludus.runtime.regular_files import open_regular
 from ludus.store.parsing import parse
 from ludus.store.stored_run import StoredRun
 from ludus.tokens import Tokens
@@ -57,7 +58,7 @@ class ReplayModel(Model):
         offset = self._offsets.get(rollout_id)
         if offset is None:
             raise Failure("no_recording", f"{self.name} has no rollout {rollout_id}")
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             file.seek(offset)
             return parse(file.readline())
 

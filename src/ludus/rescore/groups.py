@@ -21,6 +21,7 @@ from ludus.record import Row
 from ludus.rescore.scorer import Scorer
 from ludus.response import Response
 from ludus.runtime.boundary import attribute
+from ludus.runtime.regular_files import open_regular
 from ludus.runtime.threads import in_thread
 from ludus.store.lines import StoredLines
 from ludus.store.parsing import bad_row
@@ -132,7 +133,7 @@ class StoredGroups:
         """The rows of a group that have a response, each with its response, in the order of the repeats."""
         read: list[tuple[StoredRow, Response]] = []
         assert self._path is not None
-        with self._path.open("rb") as file:
+        with open_regular(self._path) as file:
             for number, offset in offsets:
                 file.seek(offset)
                 stored = self._read_row(file.readline(), number)

@@ -19,6 +19,7 @@ from ludus.errors import Failure, UserError
 from ludus.outcome import NAMES
 from ludus.record import Row, task_row
 from ludus.runtime.encoding import encode
+from ludus.runtime.regular_files import open_regular
 from ludus.store.lines import Source
 from ludus.store.parsing import bad_row
 from ludus.store.stored import StoredRow
@@ -55,7 +56,7 @@ class TaskRows:
                 self._add(number, source.offset, line)
         if not self._rows:
             raise UserError(f"{path} holds no rows", "Name the rows of the run with --rows FILE")
-        self._file = path.open("rb", buffering=0)
+        self._file = open_regular(path, buffering=0)
 
     def close(self) -> None:
         """Close the file."""

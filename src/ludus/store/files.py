@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import orjson
 
-from ludus.errors import UserError
+from ludus.errors import UserError, cannot_read
 from ludus.runtime.failure_kinds import kind_of
+from ludus.runtime.regular_files import open_regular, read_regular
+
+#: The deepest nesting of run.json and of the other JSON files of a run.
+MAX_DEPTH = 100
 
 ROLLOUTS, FAILURES = "rollouts.jsonl", "failures.jsonl"
 
@@ -35,7 +40,7 @@ class Files:
         path, files = Path(path), cls(path)
         if path.is_dir():
             files.is_folder, files.rollouts = True, path / ROLLOUTS
-        elif path.is_file():
+        elif path.exists():
             files.is_folder, files.rollouts = False, path
             files._name_others()
             files.is_folder = path.name == ROLLOUTS and not files.run.exists()
@@ -82,7 +87,7 @@ class Files:
                 return False
             if self.turns.exists() and self.turns.stat().st_size:
                 return False
-            with self.failures.open("rb") as lines:
+            with open_regular(self.failures) as lines:
                 return all(kind_of(orjson.loads(line).get("kind")).stops_run for line in lines)
         except (OSError, AttributeError, orjson.JSONDecodeError):
             return False
@@ -99,15 +104,31 @@ def rollouts_of(path: str | Path, hint: str = "Name a collection's folder or a f
         os.stat(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", hint) from error
-    if not files.rollouts.exists():
-        raise UserError(f"{path} holds no {ROLLOUTS}", "Collect some with: ludus collect ENV --output DIR")
+    try:
+        open_regular(files.rollouts, buffering=0).close()
+    except FileNotFoundError as error:
+        cause = f"{path} holds no {ROLLOUTS}"
+        raise UserError(cause, "Collect some with: ludus collect ENV --output DIR") from error
+    except OSError as error:
+        raise cannot_read(files.rollouts, error) from error
     return files
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if it is missing, broken or nested too deeply."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return {}
-    return value if isinstance(value, dict) else {}
+    return value if isinstance(value, dict) and _is_shallow(value) else {}
+
+
+def _is_shallow(value: Any) -> bool:
+    """Whether a JSON value is nested at most `MAX_DEPTH` levels deep, so that code may recurse into it."""
+    values = [value]
+    for _ in range(MAX_DEPTH):
+        parts = (part.values() if isinstance(part, dict) else part for part in values if isinstance(part, (dict, list)))
+        values = list(chain.from_iterable(parts))
+        if not values:
+            return True
+    return False

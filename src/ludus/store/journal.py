@@ -17,6 +17,7 @@ import orjson
 
 from ludus.errors import UserError, cannot_read
 from ludus.runtime.encoding import json_error
+from ludus.runtime.regular_files import open_regular, regular_descriptor
 from ludus.store.parsing import is_whole
 
 
@@ -81,7 +82,7 @@ class Journal:
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         """All rows, each with its byte offset in the file. `hint` ends the error about a line that is not JSON."""
         offset = 0
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             for number, line in enumerate(file, start=1):
                 try:
                     yield offset, orjson.loads(line)
@@ -96,7 +97,7 @@ class Journal:
 
     def line_at(self, offset: int) -> bytes:
         """The line at a byte offset."""
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             file.seek(offset)
             return file.readline()
 
@@ -152,7 +153,7 @@ def open_locked(path: Path, flags: int, *, to_write: bool = True) -> int:
     `ludus verify` may replace the file between the open and the lock: then the new file is opened.
     """
     while True:
-        file = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        file = regular_descriptor(path, flags | os.O_CLOEXEC)
         try:
             _lock(file, path, to_write)
             if os.path.samestat(os.fstat(file), os.stat(path)):

@@ -15,6 +15,7 @@ from typing import IO, NamedTuple, Self
 
 from ludus.errors import cannot_read
 from ludus.runtime.formats import refuse_all_but_json_lines
+from ludus.runtime.regular_files import open_regular
 from ludus.store.counting import SeenRollouts
 from ludus.store.parsing import is_torn
 
@@ -36,7 +37,7 @@ class Block(NamedTuple):
 
     def read(self, path: Path) -> bytes:
         """The bytes of the block."""
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(self.offset)
             return file.read(self.length)
 
@@ -53,7 +54,7 @@ class Source:
                 self._file = io.BytesIO(block.lines)
                 self._end, self._number = len(block.lines), block.number
             else:
-                self._file = path.open("rb", buffering=_BUFFER)
+                self._file = open_regular(path, _BUFFER)
                 self._end = os.fstat(self._file.fileno()).st_size
                 if block is None:
                     refuse_all_but_json_lines(path, self._file)

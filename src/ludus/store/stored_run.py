@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ludus.errors import Failure, UserError
 from ludus.outcome import PASS_REWARD
 from ludus.record import Row
+from ludus.runtime.regular_files import open_regular
 from ludus.store.counting import CountedAttempts, SeenRollouts, attempt_of, name_of_row
 from ludus.store.files import Files, read_json_object, rollouts_of
 from ludus.store.lines import StoredLines
@@ -137,7 +138,7 @@ class StoredRun:
         from ludus.store.loading import read_rollout
 
         path = self.files.rollouts
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             rollouts = []
             for offset, number in positions:
                 file.seek(offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from ludus.runtime.regular_files import open_regular
 from ludus.view.index import RunIndex
 from ludus.view.query import FROM, parse_query
 
@@ -39,7 +40,7 @@ def _next_lines(index: RunIndex, query: str, after: int) -> tuple[list[bytes], i
         ).fetchall()
     lines = []
     for row in rows:
-        with index.journals[row["file"]].open("rb") as file:
+        with open_regular(index.journals[row["file"]]) as file:
             file.seek(row["offset"])
             lines.append(file.read(row["length"]))
         after = row["id"]

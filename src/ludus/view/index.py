@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ludus.errors import Failure, UserError, cannot_read
+from ludus.runtime.regular_files import open_regular
 from ludus.store.counting import name_of_row
 from ludus.view.database import IndexBusy, IndexDatabase, IndexLost
 from ludus.view.facts import Facts
@@ -156,7 +157,7 @@ class RunIndex:
         if row is None:
             return None
         try:
-            with self.journals[row["file"]].open("rb") as file:
+            with open_regular(self.journals[row["file"]]) as file:
                 file.seek(row["offset"])
                 return row, file.read(row["length"])
         except OSError as error:

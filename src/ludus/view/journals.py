@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+import stat
 from pathlib import Path
 
 from ludus.errors import Failure
 from ludus.record import Row
+from ludus.runtime.regular_files import open_regular
 from ludus.store.lines import Block, StoredLines
 from ludus.store.parsing import parse
 
@@ -25,7 +27,7 @@ def lines_from(path: Path, start: int, size: int, before: int = 0) -> StoredLine
 
 def _ends_line(path: Path, end: int) -> bool:
     """Whether a newline stands before an offset. A last line that is whole may get its newline later."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(end - 1)
         return file.read(1) == b"\n"
 
@@ -56,7 +58,7 @@ def identity(path: Path) -> str:
 def tail(path: Path, end: int) -> str:
     """A digest of what stands before an offset."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, end - _TAIL))
             return hashlib.blake2b(file.read(min(end, _TAIL)), digest_size=16).hexdigest()
     except OSError:
@@ -64,10 +66,12 @@ def tail(path: Path, end: int) -> str:
 
 
 def size(path: Path) -> int:
+    """The length of a journal in bytes; 0 if there is no such file."""
     try:
-        return path.stat().st_size
+        status = path.stat()
     except OSError:
         return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def state_of(path: Path) -> tuple[int, int, int]:

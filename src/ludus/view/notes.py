@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 
 from ludus.errors import UserError
+from ludus.runtime.regular_files import read_regular, regular_descriptor
 
 #: The longest note, the longest tag, and the most tags of a rollout.
 MAX_NOTE = 20_000
@@ -31,7 +32,7 @@ class Notes:
         """Read the notes into the index."""
         database.execute("DELETE FROM notes")
         try:
-            lines = self.path.read_bytes().splitlines()
+            lines = read_regular(self.path).splitlines()
         except OSError:
             return
         for line in lines:
@@ -47,7 +48,7 @@ class Notes:
         entry = {"rollout_id": rollout_id, "note": note[:MAX_NOTE], "tags": clean_tags(tags), "key": key}
         line = orjson.dumps({**entry, "at": datetime.now(UTC).isoformat(timespec="seconds")}) + b"\n"
         try:
-            with self.path.open("ab") as file:
+            with open(self.path, "ab", opener=regular_descriptor) as file:
                 file.write(line)
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror}") from error

@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ludus.errors import UserError
+from ludus.errors import UserError, cannot_read
+from ludus.runtime.regular_files import open_regular
 from ludus.store.files import ROLLOUTS
 from ludus.store.stored_run import StoredRun
 
@@ -30,6 +31,16 @@ class ViewedRun(StoredRun):
         """Whether any file of the run is there."""
         return any(path.exists() for path in (self.files.rollouts, self.files.failures, self.files.run))
 
+    def check_journals(self) -> None:
+        """Refuse a run with a journal that cannot be read, such as a folder or a FIFO."""
+        for path in (self.files.rollouts, self.files.failures):
+            try:
+                open_regular(path, buffering=0).close()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise cannot_read(path, error) from error
+
 
 def find_runs(paths: Iterable[Path]) -> list[ViewedRun]:
     """The runs at the given paths: runs themselves, or folders that hold runs. Each run is listed once."""
@@ -38,6 +49,8 @@ def find_runs(paths: Iterable[Path]) -> list[ViewedRun]:
         if not path.exists():
             raise UserError(f"{path} does not exist", "Name a collection's folder, or a folder with several of them")
         for run in map(ViewedRun, _below(path, DEPTH)):
+            if run.path == path:
+                run.check_journals()
             runs.setdefault(run.key, run)
             if len(runs) >= MAX_RUNS:
                 return list(runs.values())
