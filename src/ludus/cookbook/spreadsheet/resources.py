@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ludus
 from ludus import Resources, Response, Verdict, tool
-from ludus.graders.formulas import FormulaError, FormulaSheet
 from ludus.graders.outputs import same_value
+
+from .formulas import FormulaError, FormulaSheet
 
 
 class Spreadsheet(Resources):

@@ -10,7 +10,12 @@ import json
 from functools import cached_property, lru_cache
 from typing import Any
 
-from ludus.graders.coercion import coerced_csv, coerced_xml, plainly_coerced_csv, plainly_coerced_xml
+from ludus.environments.structured_outputs.coercion import (
+    coerced_csv,
+    coerced_xml,
+    plainly_coerced_csv,
+    plainly_coerced_xml,
+)
 from ludus.graders.formats import Format, FormatError, described, parse
 from ludus.graders.schemas import Validator, is_tree, strict, strict_without_lists
 

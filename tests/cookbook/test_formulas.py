@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.graders.formulas import MAX_DEPTH, FormulaError, FormulaSheet
+from ludus.cookbook.spreadsheet.formulas import MAX_DEPTH, FormulaError, FormulaSheet
 
 CELLS = {"A1": "2", "A2": " 3 ", "A3": "-1.5", "B1": "=A1+A2", "B2": "=B1*B1-(A3+1)/-2"}
 

@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.graders.coercion import coerced_csv, coerced_xml, plainly_coerced_csv, plainly_coerced_xml
+from ludus.environments.structured_outputs.coercion import (
+    coerced_csv,
+    coerced_xml,
+    plainly_coerced_csv,
+    plainly_coerced_xml,
+)
 
 INTEGER, STRING = {"type": "integer"}, {"type": "string"}
 POINT = {"type": "object", "properties": {"x": INTEGER}}
