@@ -27,7 +27,7 @@ $(VENV)/demo: pyproject.toml packages/nemo-gym/pyproject.toml
 	touch $@
 
 # What tests, linters and benchmarks need besides, and the packages that the demo does not need.
-PACKAGES := packages/bench packages/browser packages/sandboxes packages/telemetry packages/trainers
+PACKAGES := packages/bench packages/browser packages/credit packages/sandboxes packages/telemetry packages/trainers
 $(VENV)/installed: $(VENV)/demo $(PACKAGES:=/pyproject.toml)
 	$(call install,--editable '.[dev]' $(PACKAGES:%=--editable %))
 	-$(call install,'reasoning-gym==0.1.25')  # needs a C compiler

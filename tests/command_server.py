@@ -30,7 +30,7 @@ MODULES = """
     asyncio uvloop rich.console rich.table rich.progress rich.markdown
     ludus.collection.api ludus.rescore.rescoring ludus.rescore.recall ludus.compare.comparison ludus.profile.profile
     ludus.data.validate ludus.data.prepare ludus.data.export.exporting ludus.data.convert ludus.qualify.run
-    ludus.credit.crediting ludus.serve.serving ludus.models.openai ludus.models.scripted ludus.agents.simple
+    ludus_credit.crediting ludus.serve.serving ludus.models.openai ludus.models.scripted ludus.agents.simple
     ludus.agents.single_turn ludus.remote.wiring ludus.testing
 """
 

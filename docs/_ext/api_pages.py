@@ -17,7 +17,9 @@ _ROOT = Path(__file__).parents[2]
 SOURCE = _ROOT / "src" / "ludus"
 
 #: Where the import packages lie whose modules the pages show. Names without one of these before them are of `ludus`.
-_PACKAGES = {"ludus_trainers": _ROOT / "packages" / "trainers" / "src" / "ludus_trainers"}
+_PACKAGES = {
+    name: _ROOT / "packages" / name.removeprefix("ludus_") / "src" / name for name in ("ludus_credit", "ludus_trainers")
+}
 
 
 def _in(room: str, files: str) -> list[str]:
@@ -72,7 +74,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
         + _in("rescore", "rescoring recall")
         + _in("compare", "comparison")
         + _in("profile", "profile difficulty")
-        + _in("credit", "crediting"),
+        + _in("ludus_credit", "crediting"),
     ),
     "integrations": (
         "ludus.integrations",

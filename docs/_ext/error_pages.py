@@ -52,7 +52,6 @@ ROOMS = {
     "collection": "Collecting",
     "compare": "ludus compare",
     "cookbook": "Recipes of the cookbook",
-    "credit": "ludus credit",
     "data": "Data",
     "dialects": "Answers of model servers",
     "environments": "Single environments",

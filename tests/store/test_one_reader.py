@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ludus_credit.crediting import Crediting
 
 import ludus
 from ludus import Resources, Response, ScriptedModel, UserError
 from ludus.cli.show import show
 from ludus.compare.scores import Scores
-from ludus.credit.crediting import Crediting
 from ludus.data.export.exporting import export
 from ludus.profile.profile import Profile
 from ludus.rescore.recall import recall

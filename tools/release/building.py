@@ -19,6 +19,7 @@ PROJECTS = {
     CORE: "ludus_gym",
     "packages/bench": "ludus_bench",
     "packages/browser": "ludus_browser",
+    "packages/credit": "ludus_credit",
     "packages/nemo-gym": "ludus_nemo_gym",
     "packages/sandboxes": "ludus_sandboxes",
     "packages/telemetry": "ludus_telemetry",

@@ -18,7 +18,7 @@ from ludus.cli.help_text import HelpfulCommand, HelpfulGroup
 
 #: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
 COMMANDS = tuple(
-    "envs collect merge chat new show view verify recall compare conformance credit profile qualify serve status "
+    "envs collect merge chat new show view verify recall compare conformance profile qualify serve status "
     "doctor data".split()
 )
 
@@ -28,6 +28,7 @@ _GROUP = "ludus.commands"
 _PACKAGES = {
     "bench": ("measures rollouts a second and what limits them", "bench"),
     "browse": ("shows runs in the terminal", "browser"),
+    "credit": ("estimates what every turn of a rollout was worth", "credit"),
 }
 
 #: click's UsageError. Some versions of typer depend on click, others vendor it; this works for both.

@@ -21,6 +21,7 @@ _NAMES = 12
 PACKAGES = {
     "bench": "ludus bench: rollouts a second, and what limits them",
     "browser": "ludus browse: runs in a terminal",
+    "credit": "ludus credit: which turn earned the reward",
     "nemo-gym": "NeMo Gym's commands and Python names",
     "sandboxes": "sandboxes of Daytona, e2b and Modal",
     "telemetry": "--otel, --metrics-port and --log-to: spans, metrics and charts",

@@ -59,8 +59,8 @@ def credit(
     """
     from ludus.cli.progress import Display
     from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
-    from ludus.credit.crediting import Crediting
     from ludus.runtime.settings import parse_assignments
+    from ludus_credit.crediting import Crediting
 
     options: dict[str, Any] = {"model": model, "branches": branches, "output": output, "limit": limit, "seed": seed}
     with prints_to_stderr(json_):

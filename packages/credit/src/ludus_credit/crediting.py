@@ -16,10 +16,6 @@ from typing import Any
 from ludus.collection.branching import check_agents
 from ludus.collection.collection import Collection, Environments
 from ludus.collection.options import Options
-from ludus.credit.continuations import Continuations, Spending
-from ludus.credit.model import recorded_model
-from ludus.credit.turns import EveryTurn, RecordedTurns
-from ludus.credit.values import Estimate, known, value_of, worths
 from ludus.data.row_environments import RowEnvironments
 from ludus.errors import UserError
 from ludus.model import Model
@@ -31,6 +27,10 @@ from ludus.store.drafts import draft, write_whole
 from ludus.store.figures import USUAL_RANGE
 from ludus.store.files import Files
 from ludus.store.run import identity, indented_json
+from ludus_credit.continuations import Continuations, Spending
+from ludus_credit.model import recorded_model
+from ludus_credit.turns import EveryTurn, RecordedTurns
+from ludus_credit.values import Estimate, known, value_of, worths
 
 #: How many rollouts without credit, and how many costly turns, the summary lists.
 MAX_LISTED = 10

@@ -16,6 +16,9 @@ from branches import ASK, Guessing, lines
 from corridor import DOORS, Corridor, careful, mistaken, planted, recorded_walks, with_tokens
 from hypothesis import given
 from hypothesis import strategies as st
+from ludus_credit.crediting import Crediting, credit
+from ludus_credit.model import recorded_model
+from ludus_credit.values import known, value_of, worths
 from serving import COUNTER
 from waiting import CEILING
 
@@ -23,9 +26,6 @@ import ludus
 from ludus import Request, ScriptedModel, UserError
 from ludus.collection.collection import Collection
 from ludus.collection.options import Options
-from ludus.credit.crediting import Crediting, credit
-from ludus.credit.model import recorded_model
-from ludus.credit.values import known, value_of, worths
 from ludus.errors import Failure
 from ludus.store.files import Files
 from ludus.train.stored import stored_groups

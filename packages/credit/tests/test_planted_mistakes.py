@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from branches import lines
 from corridor import DOORS, Corridor, careful, planted, recorded_walks
+from ludus_credit.crediting import credit
 
 from ludus import ScriptedModel
-from ludus.credit.crediting import credit
 
 WALKS = 30
 
