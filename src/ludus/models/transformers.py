@@ -12,6 +12,7 @@ Requests are decoded together on a thread; later requests join as soon as there 
 - The text of a request with a seed does not depend on its batch, except for the rounding of sums: in 32 bits it rarely
   changes a sampled token, in 16 bits often. Each turn of a rollout has its own random numbers.
 - Tool calls in `<tool_call>` tags are parsed. A call cannot be forced.
+- Broken weights and a tokenizer of another model fail the request (`not_finite`, `unknown_token`); the others go on.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class TransformersModel(Model):
         )
         model_context = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         self._context: int = self.config.context or model_context or _UNBOUNDED
+        self._embeddings = getattr(self._model.get_input_embeddings(), "num_embeddings", None)
         self._decoder: Decoder | None = None
         template = self.config.chat_template_kwargs
         self._answers = TokenAnswers(tokenizer, template, name=self.name, context=self._context)
@@ -197,6 +199,9 @@ class TransformersModel(Model):
         sampling = sampling_of(request, self.config)
         assert self._answers is not None
         text, prompt = self._answers.prompt(request)
+        if self._embeddings is not None and (largest := max(prompt, default=0)) >= self._embeddings:
+            cause = f"the prompt has token {largest:,}, and the model knows {self._embeddings:,} tokens"
+            raise Failure("unknown_token", cause)
         row = Row(
             prompt,
             min(self._context - len(prompt), sampling.max_tokens),
@@ -223,6 +228,9 @@ class TransformersModel(Model):
 
     def _answer(self, prepared: _Prepared) -> Response:
         row = prepared.row
+        if row.broken:
+            cause = f"the logits of token {len(row.generated) + 1} of the answer are not finite"
+            raise Failure("not_finite", cause)
         drawn = sampling_record(row.temperature, row.top_p, "sampled" if row.temperature > 0 else "model")
         tokens = Tokens(row.prompt, row.generated, row.logprobs, prepared.version, drawn)
         assert self._answers is not None

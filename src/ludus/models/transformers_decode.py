@@ -10,6 +10,7 @@ Models with another cache than plain attention (sliding windows, state spaces) d
 from __future__ import annotations
 
 import inspect
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +28,8 @@ from ludus.models.transformers_slots import SlotCache, holds, inner
 class Row:
     """One prompt and the tokens generated after it.
 
-    `is_complete` says whether the generated ids are complete, `is_cancelled` whether the request was cancelled.
+    `is_complete` says whether the generated ids are complete, `is_cancelled` whether the request was cancelled. A row
+    is `broken` if the model's logits were no distribution: it ends without that token.
     """
 
     prompt: list[int]
@@ -40,9 +42,13 @@ class Row:
     generated: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     complete: bool = False
+    broken: bool = False
 
     def add(self, token: int, logprob: float) -> bool:
         """Add the next token. Returns True if it is the last."""
+        if math.isnan(logprob):
+            self.broken = True
+            return True
         self.generated.append(token)
         self.logprobs.append(logprob)
         self.complete = self.is_complete(self.generated)
@@ -91,6 +97,7 @@ def _continuous(cache: SlotCache, size: int, take: Take, done: Callable[[Row], N
             for row, over in zip(rows, ended, strict=True):
                 if over:
                     done(row)
+            cache.erase([index for index, row in enumerate(rows) if row.broken])
             moves = cache.keep([index for index, over in enumerate(ended) if not over])
             rows = [rows[index] for index in moves]
             chosen = chosen[torch.tensor(moves, dtype=torch.long, device=chosen.device)]

@@ -2,6 +2,9 @@
 
 One random number is drawn per token. Log probabilities are those of the distribution that a token was drawn from, after
 temperature and top_p; at temperature 0 they are those of the model's logits.
+
+Logits that are no distribution (NaN, positive infinity, or all of them negative infinity) give a log probability of
+NaN. No id is ever beyond the vocabulary: on a GPU that would end the process.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Protocol
 
 import torch
 
+_COLDEST = 1e-6  # lower temperatures round to 0, and draw the likeliest token in any case
 _NUCLEUS = 1024  # a top_p nucleus is rarely larger, and topk is faster than sorting the vocabulary
 
 
@@ -26,12 +30,15 @@ class Drawn(Protocol):
 def choose(logits: torch.Tensor, rows: Sequence[Drawn]) -> tuple[torch.Tensor, torch.Tensor]:
     """The next token of each row and its log probability."""
     logits = logits.float()
+    mass = logits.logsumexp(dim=-1)
+    is_distribution = mass.isfinite()
+    logits = logits.where(is_distribution[:, None], 0.0)
     chosen = logits.argmax(dim=-1)
-    logprobs = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(dim=-1)
+    logprobs = logits.gather(1, chosen[:, None])[:, 0] - mass
     if sampled := [index for index, row in enumerate(rows) if row.temperature > 0]:
         where = torch.tensor(sampled, device=logits.device)
         chosen[where], logprobs[where] = _draw(logits[where], [rows[index] for index in sampled])
-    return chosen, logprobs
+    return chosen, logprobs.where(is_distribution, torch.nan)
 
 
 def _draw(logits: torch.Tensor, rows: Sequence[Drawn]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,7 +47,9 @@ def _draw(logits: torch.Tensor, rows: Sequence[Drawn]) -> tuple[torch.Tensor, to
     def column(values: list[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=logits.device)[:, None]
 
-    logprobs = (logits / column([row.temperature for row in rows]).float()).log_softmax(dim=-1)
+    temperatures = column([max(row.temperature, _COLDEST) for row in rows])
+    below_best = logits - logits.max(dim=-1, keepdim=True).values
+    logprobs = (below_best / temperatures.float()).log_softmax(dim=-1)
     probabilities = logprobs.exp()
     if any(row.top_p < 1 for row in rows):
         least = _least_likely(probabilities, column([row.top_p for row in rows]))
@@ -49,7 +58,7 @@ def _draw(logits: torch.Tensor, rows: Sequence[Drawn]) -> tuple[torch.Tensor, to
     total = cumulative[:, -1:]
     drawn = column([row.random.random() for row in rows]) * total
     drawn = torch.minimum(drawn, torch.nextafter(total, torch.zeros_like(total)))
-    chosen = torch.searchsorted(cumulative, drawn, right=True)
+    chosen = torch.searchsorted(cumulative, drawn, right=True).clamp_(max=logits.shape[-1] - 1)
     # Without top_p the total is 1 up to rounding, which the log probability should not inherit.
     log_mass = total.log().where(column([row.top_p for row in rows]) < 1, 0.0)
     return chosen[:, 0], (logprobs.gather(1, chosen) - log_mass).float()[:, 0]

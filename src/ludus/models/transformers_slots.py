@@ -88,6 +88,12 @@ class SlotCache:
         graph.replay()
         return logits[:rows]
 
+    def erase(self, slots: list[int]) -> None:
+        """Clear slots whose keys or values may be NaN: a mask does not hide NaN from the next row of the slot."""
+        for slot in slots:
+            for store in self._stores:
+                store[:, slot].zero_()
+
     def keep(self, slots: list[int]) -> list[int]:
         """Drop all other rows. Returns which row is now in each of the first slots."""
         count = len(slots)

@@ -118,6 +118,9 @@ FAILURE_KINDS = {
     ),
     "no_rule": FailureKind("no rule of the script fits the request", "Add a rule, or one without `when`"),
     "no_user": FailureKind("the model that plays the user is missing or says nothing", "Set `agent.user`"),
+    "not_finite": FailureKind(
+        "the model's logits are NaN or infinite", "Look at the weights: a training step may have broken them"
+    ),
     "not_installed": FailureKind(
         "code needs a package that is missing",
         "Install it, or correct the import",
@@ -145,6 +148,9 @@ FAILURE_KINDS = {
     "timeout": FailureKind("a step took longer than its limit", "Raise the limit: `--set limits.STAGE=SECONDS`"),
     "too_large": FailureKind("a reply is larger than allowed", "Raise `model.max_reply_bytes`, or mend the server"),
     "undecided": FailureKind("two expressions cannot be compared in time", "Set a judge, or leave the row out"),
+    "unknown_token": FailureKind(
+        "the tokenizer has tokens that the model does not know", "Use the tokenizer that belongs to the model"
+    ),
     "unsupported": FailureKind(
         "the model or the agent cannot do this", "Use another model, or leave the feature out of the row"
     ),
