@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -42,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if concerns(item)]
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """Hundreds of thousands of objects live from here to the end: garbage collections pass over them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

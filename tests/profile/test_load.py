@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,14 +16,6 @@ HELD = 1_000_000
 
 #: Seconds that a planted call blocks. The watchdog sees a call that it meets twice, which takes 0.2 s at most.
 BLOCK = 1.0
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_heap() -> Iterator[None]:
-    """Memory is measured after a garbage collection, which takes long if other tests have loaded much."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 class Shop(Resources):

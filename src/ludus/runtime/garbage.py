@@ -15,13 +15,16 @@ class _GarbageCollection:
         self._lock = threading.Lock()
         self._users = 0
         self._before = (0, 0, 0)
+        self._freezes = False
 
     def begin(self) -> None:
         with self._lock:
             self._users += 1
             if self._users == 1:
                 self._before = gc.get_threshold()
-                gc.freeze()
+                self._freezes = gc.get_freeze_count() == 0  # unfreezing would also unfreeze what the program froze
+                if self._freezes:
+                    gc.freeze()
                 gc.set_threshold(50000, 20, 100)
 
     def end(self) -> None:
@@ -29,7 +32,8 @@ class _GarbageCollection:
             self._users -= 1
             if self._users == 0:
                 gc.set_threshold(*self._before)
-                gc.unfreeze()
+                if self._freezes:
+                    gc.unfreeze()
 
 
 _garbage_collection = _GarbageCollection()
