@@ -18,8 +18,6 @@ from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Request
 from ludus.models.transformers import TransformersModel
-from ludus.models.transformers_decode import Row
-from ludus.models.transformers_sampling import choose
 
 Config = TransformersModel.Config
 
@@ -115,6 +113,9 @@ class TestTraining:
 
 
 def test_sampling_follows_temperature_and_top_p() -> None:
+    from ludus.models.transformers_decode import Row
+    from ludus.models.transformers_sampling import choose
+
     logits = torch.tensor([0.0, 1.0, 2.0, 3.0, -1.0] + [-9.0] * 2000)
     settings = [(2.0, 1.0), (1.0, 0.7), (0.5, 0.99)]
     rows = [Row([], 1, lambda ids: True, temperature=t, top_p=p, random=Random(1)) for t, p in settings]
