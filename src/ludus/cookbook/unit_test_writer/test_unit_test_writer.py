@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,23 @@ def test_tests_that_refuse_a_right_implementation_or_nothing_earn_0():
 def test_tests_that_count_their_runs_learn_nothing():
     counting = "import os\nruns = len(os.listdir())\nopen(f'run{runs}', 'w').close()\nassert runs < 2"
     assert play(answer(counting)).reward == 0.0
+
+
+@needs_sandbox()
+def test_tests_that_look_at_the_clock_learn_nothing():
+    """They end just after a full period, and know a second round by its beginning: 1.0 if right ones run first."""
+    clock = "import time\nphase = time.time() % 4\nassert phase > 0.9\ntime.sleep(4.05 - phase)"
+    reward = play(answer(clock)).reward
+    assert reward is not None
+    assert reward < 1.0  # 0.0, unless this machine takes seconds to start them
+
+
+def test_right_and_wrong_implementations_run_in_a_secret_order():
+    resources = ludus.Environment.load(FOLDER).resources
+    in_secret_order = sys.modules[resources.__module__].in_secret_order
+    orders = [[is_right for _, is_right in in_secret_order(["a", "b"], ["c", "d"])] for _ in range(100)]
+    assert {tuple(sorted(order)) for order in orders} == {(False, False, True, True, True, True)}
+    assert {order[0] for order in orders} == {True, False}
 
 
 @needs_sandbox()
