@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+_NUMBERS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 50000)"
 _ATTACKS = {
     "writes": "DELETE FROM orders",
     "opens_files": "ATTACH '/tmp/gold.db' AS gold",
     "loads_code": "SELECT load_extension('/tmp/cheat.so')",
     "never_ends": "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT MAX(x) FROM n",
+    "compares_for_ever": f"{_NUMBERS} SELECT COUNT(*) FROM n WHERE ('{'a' * 4000}' || x) LIKE '%{'a' * 190}b'",
     "fills_the_memory": "SELECT zeroblob(1000000000)",
     "two_statements": "SELECT 1; SELECT 2",
 }

@@ -1,6 +1,7 @@
 """A question about a database. The model tries queries with a tool and hands in one query as its answer.
 
 The query is judged on a second database with other rows, so a query that only holds the right number earns nothing.
+Queries run in a child process: one comparison of texts can keep SQLite busy for minutes, and nothing else stops it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from contextlib import closing
 import ludus
 from ludus import Resources, Response, tool
 from ludus.graders.code_blocks import last_block
+from ludus.runtime.processes import OutOfTime
+
+#: The CPU time of one query. Wall-clock time would make rewards depend on the load of the machine.
+CPU_SECONDS = 1.0
 
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
@@ -27,26 +32,33 @@ class SqlDesk(Resources):
         self.database = task.databases[0]
 
     @tool
-    def run_query(self, sql: str) -> list[tuple[object, ...]] | str:
+    async def run_query(self, sql: str) -> list[tuple[object, ...]] | str:
         """Run one SELECT statement, and see the first 20 rows of its result."""
         try:
-            return select(self.database, sql)[:20]
-        except (sqlite3.Error, ValueError) as error:  # the model's mistake, which it reads and can mend
+            return (await self.select(self.database, sql))[:20]
+        except (sqlite3.Error, ValueError, OutOfTime) as error:  # the model's mistake, which it reads and can mend
             return f"This query does not run: {error}"
 
-    def verify(self, task: Task, response: Response) -> float:
+    async def verify(self, task: Task, response: Response) -> float:
         query = block.code if (block := last_block(response.output_text)) else ""
-        return float(all(same_result(database, query, task.expected_query) for database in task.databases))
+        for database in task.databases:
+            wanted = await self.select(database, task.expected_query)
+            try:
+                result = await self.select(database, query)
+            except (sqlite3.Error, ValueError, OutOfTime):  # the model's mistake: reward 0, not a failure
+                return 0.0
+            if not same_rows(result, wanted, ordered="order by" in task.expected_query.lower()):
+                return 0.0
+        return 1.0
+
+    async def select(self, database: str, query: str) -> list[tuple[object, ...]]:
+        """The result of a query, computed in a child process."""
+        return await self.in_process(select, database, query, cpu_seconds=CPU_SECONDS, timeout=60)
 
 
-def same_result(database: str, query: str, expected: str) -> bool:
-    """Whether two queries have the same result. The order counts if the expected query has an ORDER BY."""
-    wanted = select(database, expected)
-    try:
-        result = select(database, query)
-    except (sqlite3.Error, ValueError):  # the model's mistake: reward 0, not a failure
-        return False
-    return result == wanted or ("order by" not in expected.lower() and Counter(result) == Counter(wanted))
+def same_rows(result: list[tuple[object, ...]], wanted: list[tuple[object, ...]], *, ordered: bool) -> bool:
+    """Whether two results are the same, in any order if the expected query has no ORDER BY."""
+    return result == wanted or (not ordered and Counter(result) == Counter(wanted))
 
 
 def select(script: str, query: str) -> list[tuple[object, ...]]:
@@ -54,6 +66,7 @@ def select(script: str, query: str) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(script)
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
+        database.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)
         database.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY)
         database.set_progress_handler(lambda: True, 1_000_000)  # True stops the query
         return database.execute(query).fetchmany(1000)

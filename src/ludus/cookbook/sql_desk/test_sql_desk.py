@@ -40,6 +40,18 @@ def test_a_query_can_neither_write_nor_open_files_nor_run_for_ever():
         assert rollout.tool_errors == []  # the model's mistake, not one of the tool
 
 
+def test_comparisons_that_keep_sqlite_busy_for_minutes_earn_0_and_stay_in_the_group():
+    numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 50000)"
+    text = f"('{'a' * 4000}' || x)"
+    like = f"SELECT COUNT(*) FROM n WHERE {text} LIKE '%{'a' * 190}b'"
+    long_like = f"SELECT COUNT(*) FROM n WHERE {text} LIKE '%{'a' * 2000}b'"
+    instr = f"SELECT COUNT(*) FROM n WHERE INSTR({text}, '{'a' * 2000}b')"
+    for query in (like, long_like, instr):
+        rollout = play({"call": "run_query", "arguments": {"sql": f"{numbers} {query}"}}, answer(f"{numbers} {query}"))
+        assert "This query does not run" in rollout.response.output[1]["output"]
+        assert rollout.reward == 0.0
+
+
 def test_a_broken_expected_query_fails_the_rollout_and_invents_no_reward():
     row = {"responses_create_params": {"input": "?"}, "databases": ["", ""], "expected_query": "SELECT x FROM nowhere"}
     (rollout,) = ludus.collect(FOLDER, model=ScriptedModel([answer("SELECT 1")]), input=[row]).failures()
