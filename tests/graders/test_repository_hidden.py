@@ -51,11 +51,12 @@ def test_the_exception_of_a_raises_block_is_compared_outside():
     assert found.missed("t.py::TestA::test_b[1]", {0: [["ValueError"]]}) == "an assertion does not hold"
 
 
-def test_other_assertions_and_helpers_stay_as_they_are():
-    text = "def helper(x):\n    assert x == 1\n\ndef test_a():\n    assert f() == g()\n    assert f()\n"
-    found = hidden(text)
-    assert text.strip() in found.sources["t.py"]
-    assert found.missed("t.py::test_a", {}) is None
+def test_other_assertions_stay_and_report_that_they_held_and_helpers_stay_as_they_are():
+    text = "def helper(x):\n    assert x == 1\n\ndef test_a():\n    assert f() == g()\n    {}assert f()\n    {}"
+    found = hidden(text.format("", ""))
+    assert text.format("_check(0, True)\n    ", "_check(1, True)") in found.sources["t.py"]
+    assert found.missed("t.py::test_a", {0: [True], 1: [True]}) is None
+    assert found.missed("t.py::test_a", {0: [True]}) == "an assertion was not reached"
 
 
 def test_a_value_of_another_type_does_not_hold_and_does_not_crash():
@@ -82,10 +83,33 @@ def test_an_assertion_that_may_be_passed_by_need_not_be_reached(body: str):
     assert found.missed("t.py::test_a", {1: [1]}) == "an assertion was not reached"
 
 
-@pytest.mark.parametrize("block", ["for each in (1, 2)", "for each in range(2)", "with f(0)"])
-def test_an_assertion_in_a_block_that_always_runs_must_be_reached(block: str):
+@pytest.mark.parametrize(
+    ("block", "times"),
+    [("for each in (1, 2)", 2), ("for each in range(3)", 3), ("with f(0)", 1), ("for x in [f(0)]", 1)],
+)
+def test_an_assertion_in_a_block_that_always_runs_must_be_reached_in_every_round(block: str, times: int):
     found = hidden(f"def test_a():\n    assert f() == 0\n    {block}:\n        assert f(1) == 1\n")
     assert found.missed("t.py::test_a", {0: [0]}) == "an assertion was not reached"
+    assert found.missed("t.py::test_a", {0: [0], 1: [1] * (times - 1)}) == "an assertion was not reached"
+    assert found.missed("t.py::test_a", {0: [0], 1: [1] * times}) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    @f\n    def inner(x):\n        return x\n",
+        "    async def inner(x):\n        return x\n",
+        "    class Inner:\n        def method(self):\n            return 1\n",
+        "    for each in (1, 2):\n        for x in f(each):\n            break\n",
+    ],
+)
+def test_what_an_inner_function_or_loop_leaves_makes_no_assertion_of_the_test_optional(body: str):
+    found = hidden(f"def test_a():\n{body}    assert f() == 1\n")
+    assert found.missed("t.py::test_a", {}) == "an assertion was not reached"
+    in_loop = hidden(
+        f"def test_a():\n    for y in (1, 2):\n{body.replace('    ', '        ')}        assert f() == 1\n"
+    )
+    assert in_loop.missed("t.py::test_a", {0: [1]}) == "an assertion was not reached"
 
 
 def test_a_value_that_a_test_of_another_name_reports_must_hold_too():

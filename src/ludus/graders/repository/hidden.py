@@ -5,10 +5,11 @@ file or a frame, return 41, or return an object that equals everything. Therefor
 `check(7, total(cart))`, which reports the value, and the comparison with 41 happens here, on plain data.
 
 Taken out are literals that an assertion compares with (`==`, `!=`, `<`, `in`, `is` and the others, also
-`pytest.approx`), and the exceptions of `pytest.raises`. Other assertions stay as they are and are decided inside.
+`pytest.approx`), and the exceptions of `pytest.raises`. Other assertions are decided inside, and report that they held.
 
-An assertion that a right program may skip (in a branch, in a loop, after a `return`) need not be reached. All others
-must be.
+An assertion that a right program may skip (in a branch, in a loop, after a `return` of the test itself) need not be
+reached. All others must be, in a loop over literals once for each. So code that makes a test end early, or that takes
+away its reports, fails it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,7 +44,7 @@ class Expectation:
 
     test: str  #: `tests/test_cart.py::TestCart::test_total`
     holds: Callable[[Any], bool]
-    always: bool = True  #: whether every right program reaches it
+    least: int = 1  #: how often every right program reaches it; 0 if it may skip it
 
 
 class HiddenTests:
@@ -62,7 +63,7 @@ class HiddenTests:
         """Which expectation of a test the reported values do not meet; None if they meet all."""
         own = test.partition("[")[0]
         mine = [number for number, expectation in enumerate(self.expectations) if expectation.test == own]
-        if any(self.expectations[number].always and not reported.get(number) for number in mine):
+        if any(len(reported.get(number, ())) < self.expectations[number].least for number in mine):
             return "an assertion was not reached"
         for number, values in reported.items():
             if not 0 <= number < len(self.expectations):
@@ -105,25 +106,27 @@ class _Rewriter(ast.NodeTransformer):
         self._names = [path]
         self._check, self._raises = check, raises
         self._expectations = expectations
-        self._always = True
+        self._least = 1
         self._first_return = math.inf
 
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+    def visit_Assert(self, node: ast.Assert) -> ast.AST | list[ast.stmt]:
+        if self._test is None:
+            return node
         match node.test:
-            case ast.Compare(left=left, ops=[sign], comparators=[right]) if self._test is not None:
+            case ast.Compare(left=left, ops=[sign], comparators=[right]):
                 pass
             case _:
-                return node
+                return self._reported(node)
         compare = _OPERATORS[type(sign)]
         if (expected := _expected(right)) is not None:
             return self._checked(node, left, partial(expected.compared, compare))
         if (expected := _expected(left)) is not None:
             contains = isinstance(sign, (ast.In, ast.NotIn))
             return self._checked(node, right, partial(expected.compared, _swapped(compare)), contains)
-        return node
+        return self._reported(node)
 
     def visit_For(self, node: ast.For) -> ast.AST:
-        return self.generic_visit(node) if _runs_to_its_end(node) else self._sometimes(node)
+        return self._times(node, _rounds(node))
 
     def visit_With(self, node: ast.With) -> ast.AST:
         swallows = any(_may_swallow(item.context_expr) for item in node.items)
@@ -140,20 +143,24 @@ class _Rewriter(ast.NodeTransformer):
 
     def _sometimes(self, node: Any) -> ast.AST:
         """Visit code that a right program may skip."""
-        before, self._always = self._always, False
+        return self._times(node, 0)
+
+    def _times(self, node: Any, rounds: int) -> ast.AST:
+        """Visit code that a right program runs this often."""
+        before, self._least = self._least, self._least * rounds
         self.generic_visit(node)
-        self._always = before
+        self._least = before
         return node  # type: ignore[no-any-return]
 
     def _inside(self, node: Any) -> ast.AST:
-        before = self._always, self._first_return
-        self._always = True
-        returns = (inner.lineno for inner in ast.walk(node) if isinstance(inner, ast.Return))
+        before = self._least, self._first_return
+        self._least = 1
+        returns = (inner.lineno for inner in _own_nodes(node) if isinstance(inner, ast.Return))
         self._first_return = min(returns, default=math.inf)
         self._names.append(node.name)
         self.generic_visit(node)
         self._names.pop()
-        self._always, self._first_return = before
+        self._least, self._first_return = before
         return node  # type: ignore[no-any-return]
 
     visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _inside
@@ -170,22 +177,39 @@ class _Rewriter(ast.NodeTransformer):
         arguments = [ast.Constant(self._keep(node, holds)), value, *([ast.Constant(True)] if contains else [])]
         return ast.copy_location(ast.Expr(_call(self._check, *arguments)), node)
 
+    def _reported(self, node: ast.Assert) -> list[ast.stmt]:
+        """An assertion that is decided inside, and the report that it held."""
+        held = ast.Expr(_call(self._check, ast.Constant(self._keep(node, bool)), ast.Constant(True)))
+        return [node, ast.copy_location(held, node)]
+
     def _keep(self, node: ast.stmt, holds: Callable[[Any], bool]) -> int:
-        always = self._always and node.lineno < self._first_return
-        self._expectations.append(Expectation(self._test or "", holds, always))
+        least = self._least if node.lineno < self._first_return else 0
+        self._expectations.append(Expectation(self._test or "", holds, least))
         return len(self._expectations) - 1
 
 
-def _runs_to_its_end(node: ast.For) -> bool:
-    """Whether a loop runs its body at least once, and nothing leaves it early."""
-    if any(isinstance(inner, (ast.Break, ast.Continue)) for inner in ast.walk(node)):
-        return False
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+def _own_nodes(node: ast.AST, without: tuple[type[ast.AST], ...] = _SCOPES) -> Iterator[ast.AST]:
+    """The nodes inside of a node, but not those of functions, or of whatever `without` names, that it holds."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, without):
+            yield from _own_nodes(child, without)
+
+
+def _rounds(node: ast.For) -> int:
+    """How often a loop over literals runs its body; 0 if that is not known, or if something leaves it early."""
+    if any(isinstance(inner, (ast.Break, ast.Continue)) for inner in _own_nodes(node, (*_SCOPES, *_LOOPS))):
+        return 0
     match node.iter:
-        case ast.List(elts=[_, *_]) | ast.Tuple(elts=[_, *_]):
-            return True
+        case ast.List(elts=parts) | ast.Tuple(elts=parts) if not any(isinstance(part, ast.Starred) for part in parts):
+            return len(parts)
         case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(count))]):
-            return count > 0
-    return False
+            return max(count, 0)
+    return 0
 
 
 def _may_swallow(node: ast.expr) -> bool:
