@@ -17,7 +17,12 @@ pytestmark = [needs("bubblewrap"), pytest.mark.asyncio(loop_scope="module")]
 
 BUGGY = b"def total(prices):\n    return sum(prices[1:])\n\n\ndef first(prices):\n    return prices[0]\n"
 FIXED = BUGGY.replace(b"[1:]", b"")
-BASE = {"shop/__init__.py": b"", "shop/cart.py": BUGGY, "tests/test_old.py": b"def test_old():\n    assert True\n"}
+BASE = {
+    "shop/__init__.py": b"",
+    "shop/other.py": b"",
+    "shop/cart.py": BUGGY,
+    "tests/test_old.py": b"def test_old():\n    assert True\n",
+}
 HIDDEN = b"""
 import pytest
 from shop.cart import first, total
@@ -342,3 +347,147 @@ async def test_right_programs_pass_tests_whose_expected_values_are_hidden(provid
     tests = RepositoryTests(tuple(names), (), {"tests/test_right.py": source.encode()})
     found = await grade_change(provider, BASE, {**BASE, **modules}, tests, seconds=20)
     assert {[*RIGHT][names.index(name)]: why for name, why in found.why.items()} == {}
+
+
+INNER = b"""
+from shop.cart import remembered
+
+def test_inner():
+    @remembered
+    def double(x):
+        return 2 * x
+
+    assert [double(1), double(1)] == [2, 2]
+    assert double.calls == 1
+
+def test_equal():
+    @remembered
+    def same(x):
+        return x
+
+    assert same([1]) == same([1])
+    assert same.calls == len([1])
+"""
+REMEMBERS = b"""
+def remembered(function):
+    known = {}
+    def wrapper(x):
+        if str(x) not in known:
+            wrapper.calls += 1
+            known[str(x)] = function(x)
+        return known[str(x)]
+    wrapper.calls = 0
+    return wrapper
+"""
+FORGETS = REMEMBERS.replace(b"known[str(x)] = function(x)", b"return function(x)")
+NAMES = ("tests/test_inner.py::test_inner", "tests/test_inner.py::test_equal")
+INNER_TESTS = RepositoryTests(NAMES, (), {"tests/test_inner.py": INNER})
+
+#: What code under test does before it is judged. `test` is the dictionary of the test module's globals.
+REACHES = {
+    "takes away the reports through the globals of a function that it got": """
+def attack(function):
+    for name, value in list(function.__globals__.items()):
+        if name.startswith('_') and not name.startswith('__'):
+            function.__globals__[name] = lambda *_: None
+""",
+    "takes away the reports through the frame of its caller": """
+import sys
+def attack(function):
+    names = sys._getframe(2).f_globals
+    for name, value in list(names.items()):
+        if name.startswith('_') and not name.startswith('__'):
+            names[name] = lambda *_: None
+""",
+    "reports its own values through the frame of a traceback": """
+def attack(function):
+    try:
+        raise ValueError
+    except ValueError as error:
+        frame = error.__traceback__.tb_frame
+    while 'reporter' not in frame.f_locals:
+        frame = frame.f_back
+    frame.f_locals['reporter'].channel.send(test=frame.f_locals['reporter'].test, check=1, value={'value': 1})
+""",
+    "replaces the code of the tests": """
+import sys
+def attack(function):
+    for name, value in list(function.__globals__.items()):
+        if name.startswith('test'):
+            value.__code__ = (lambda: None).__code__
+""",
+    "ends the test by a trace function": """
+import sys
+def attack(function):
+    sys.settrace(lambda *_: None)
+""",
+    "looks for the reporter in memory": """
+import gc
+def attack(function):
+    [each for each in gc.get_objects() if type(each).__name__ == 'Reporter']
+""",
+    "looks at frames with code that has no file": """
+def attack(function):
+    exec('import inspect; inspect.stack()')
+""",
+    "looks at frames with code in the name of another file": """
+import json
+def attack(function):
+    exec(compile('import sys; sys._getframe(1).f_locals', json.__file__, 'exec'))
+""",
+    "looks at frames with a file that it writes": """
+def attack(function):
+    open('shop/helper.py', 'w').write('import sys; sys._getframe(1).f_locals')
+    import shop.helper
+""",
+    "looks at frames with a file of the checkout that it overwrites": """
+def attack(function):
+    open('shop/other.py', 'w').write('import sys; sys._getframe(1).f_locals')
+    import shop.other
+""",
+    "looks at frames from a thread that outlives the test": """
+import sys, threading, time
+def watch():
+    while True:
+        sys._current_frames()
+        time.sleep(0.01)
+def attack(function):
+    threading.Thread(target=watch, daemon=True).start()
+    time.sleep(0.1)
+""",
+}
+
+
+@pytest.mark.parametrize("name", REACHES)
+async def test_code_that_reaches_into_the_test_that_calls_it_earns_nothing(provider: SandboxProvider, name: str):
+    change = REACHES[name].encode() + FORGETS.replace(b"known = {}", b"attack(function); known = {}")
+    found = await grade(provider, INNER_TESTS, cart=BUGGY + change)
+    assert not any(found.fail_to_pass.values()), found
+    if "globals of a function" not in name:  # that one only takes away its own reports
+        right = REACHES[name].encode() + REMEMBERS.replace(b"known = {}", b"attack(function); known = {}")
+        assert "the test tools were changed" in (await grade(provider, INNER_TESTS, cart=BUGGY + right)).why[NAMES[0]]
+
+
+USES_FRAMES = b"""
+import collections, dataclasses, enum, functools, inspect, logging, traceback, typing, warnings
+Point = collections.namedtuple('Point', 'x y')
+class Pair(typing.NamedTuple):
+    a: int = 1
+@dataclasses.dataclass
+class Line:
+    length: int = 2
+Color = enum.Enum('Color', 'RED BLUE')
+logging.basicConfig()
+logging.getLogger('shop').warning('a message')
+warnings.warn('old', stacklevel=2)
+inspect.signature(Line)
+try:
+    raise ValueError
+except ValueError:
+    traceback.format_exc()
+"""
+
+
+async def test_right_code_that_logs_warns_and_makes_classes_is_not_taken_for_an_attack(provider: SandboxProvider):
+    found = await grade(provider, INNER_TESTS, cart=BUGGY + REMEMBERS + USES_FRAMES)
+    assert found.resolved, found.why

@@ -71,6 +71,28 @@ def test_every_hidden_test_compares_outside(row: dict[str, Any]) -> None:
     assert "assert" not in "".join(hidden.sources.values())
 
 
+TAKES_AWAY_REPORTS = b"""
+        for name in [name for name in function.__globals__ if name.startswith('_') and not name.startswith('__')]:
+            function.__globals__[name] = lambda *_: None
+"""
+
+
+@together
+async def test_half_a_repair_that_takes_away_the_reports_of_the_other_tests_is_no_repair(
+    provider: SandboxProvider,
+) -> None:
+    row = row_of("memo")
+    base = base_tree(row["files"])
+    tests = hidden_tests(base, row["test_patch"], row["FAIL_TO_PASS"], row["PASS_TO_PASS"], row["hide_expected"])
+    fixed = apply_patch(base, row["patch"])
+    half = {**fixed, "memo/keys.py": base["memo/keys.py"]}
+    start = b"    def decorate(function):"
+    half["memo/decorator.py"] = half["memo/decorator.py"].replace(start, start + TAKES_AWAY_REPORTS)
+    grade = await grade_change(provider, base, half, tests)
+    assert not grade.resolved
+    assert grade.why[row["FAIL_TO_PASS"][0]] == "an assertion was not reached"
+
+
 def row_of(name: str) -> dict[str, Any]:
     return next(row for row in ROWS if row["instance_id"] == f"ludus__{name}")
 

@@ -31,6 +31,18 @@ TEST_SPEC = SandboxSpec(packages=("pytest",), preload=("pytest", "unittest.mock"
 #: Bytes of all reports of one run, and how many are read on the event loop.
 _REPORTS, _LARGE = 8 << 20, 1 << 16
 
+#: Words of code that looks into frames, traces or memory.
+_FRAME_WORDS = (
+    b"_getframe",
+    b"currentframe",
+    b"inspect.stack",
+    b"settrace",
+    b"setprofile",
+    b"gc.get_",
+    b"ctypes",
+    b"tb_frame",
+)
+
 
 @dataclass(frozen=True)
 class RepositoryTests:
@@ -93,6 +105,7 @@ async def grade_change(
         "folder": FOLDER,
         "tests": paths,
         "settings": pytest_settings({**base, **tests.files}, paths),
+        "changed": _suspects(base, checkout, tests),
     }
     bench = _Bench(provider, base, spec, seconds, preparation)
     ended = await bench.run(checkout, request)
@@ -135,6 +148,12 @@ class _Bench:
         """Whether the test program starts on the clean checkout, where no code of a model runs."""
         nothing = {**request, "tests": [_random_name()]}
         return _started(_reports(await self.run(self.base, nothing), request["secret"]))
+
+
+def _suspects(base: Mapping[str, bytes], checkout: Tree, tests: RepositoryTests) -> list[str]:
+    """The files that the model changed, except those that looked into frames before: that is their task."""
+    changed = (path for path, data in checkout.items() if data != base.get(path) and path not in tests.files)
+    return [path for path in changed if not any(word in base.get(path, b"") for word in _FRAME_WORDS)]
 
 
 def _started(reports: Iterable[Mapping[str, Any]]) -> bool:

@@ -3,6 +3,10 @@
 The host sends this file's text, so it imports nothing of ours. It holds no expected value (see `hidden.py`) and makes
 no verdict. pytest is imported before any file of the repository, and the repository stands last on the path, so that
 its files cannot take the place of Python's own modules or of the test tools.
+
+The code under test shares this process, so it could reach into the test that calls it: by frames, by the garbage
+collector, by a trace function, by new code for an old function. Python announces each of these to an audit hook, which
+no code can remove. If a file that the model changed does one of them, the host hears of it first, and no test passes.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import json
 import numbers
 import os
 import sys
+import threading
 import types
 from collections.abc import ItemsView, KeysView
 from decimal import Decimal
@@ -20,6 +25,14 @@ from typing import Any
 LONGEST = 1 << 20  # bytes of one report
 MOST_PARTS = 100_000  # of a collection in which a test looks for a value
 DEEPEST = 12
+REACHING = {
+    *("sys._getframe", "sys._current_frames", "sys._current_exceptions", "sys.settrace", "sys.setprofile"),
+    *("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys.addaudithook"),
+    *("sys.monitoring.register_callback", "ctypes.dlopen", "ctypes.dlsym", "ctypes.cdata", "code.__new__"),
+}
+#: Attributes of frames and functions: to read a frame, and to give a function other code.
+READ, WRITTEN = {"tb_frame", "gi_frame", "cr_frame", "ag_frame"}, {"__code__", "__defaults__", "__kwdefaults__"}
+PASSED_ON = {"currentframe", "walk_tb", "walk_stack"}  # functions of the standard library that hand a frame to others
 FRAMEWORK = ("_pytest", "pytest", "pluggy", "unittest", "doctest", "builtins")
 
 
@@ -160,6 +173,59 @@ def plain_number(value: Any) -> Any:
     return {"complex": complex.__str__(complex(value))} if isinstance(value, numbers.Complex) else {"other": "number"}
 
 
+def guard(channel: ReportChannel, folder: str, changed_files: list[str]) -> None:
+    """Report when a file that the model changed reaches into the code that calls it."""
+    suspects = {os.path.join(folder, path) for path in changed_files}
+    own, home = guard.__code__.co_filename, os.path.dirname(os.__file__)
+    elsewhere = (path for path in sys.path if path and not path.startswith(folder))
+    trusted = ("<frozen", home, sys.prefix, sys.base_prefix, *elsewhere)
+    known = {os.path.join(root, name) for root, _, names in os.walk(folder) for name in names} - suspects
+    known.add(own)
+    frame_of, name_of, this_thread = sys._getframe, os.path.basename, threading.get_ident
+    looking: set[int] = set()  # threads that are in the hook, where `frame_of` would call it again
+
+    def is_trusted(name: Any) -> bool:
+        return isinstance(name, str) and (name in known or name.startswith(trusted))
+
+    def caller() -> str:
+        frame: Any = frame_of(2)  # the hook's caller
+        while frame is not None:
+            code = frame.f_code
+            passes = name_of(code.co_filename) == "inspect.py" or code.co_name in PASSED_ON
+            if not (passes and code.co_filename.startswith(home)):
+                return str(code.co_filename)
+            frame = frame.f_back
+        return "<frozen"
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in REACHING:
+            reaches = True
+        elif event == "object.__getattr__":
+            reaches = arguments[1] in READ
+        elif event == "object.__setattr__":
+            reaches = arguments[1] in WRITTEN
+        elif event == "compile":  # code in the name of another file
+            reaches = is_trusted(arguments[1])
+        elif event == "open":  # memory, or the source of another file
+            path, _, flags = arguments
+            memory = isinstance(path, str) and path.startswith("/proc/") and path.endswith("/mem")
+            writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
+            reaches = memory or bool(writes and isinstance(path, str) and os.path.abspath(path) in known)
+        else:
+            return
+        if not reaches or this_thread() in looking:
+            return
+        looking.add(this_thread())
+        try:
+            if not is_trusted(caller()):
+                channel.send(tampered=f"{event} was used by the code under test")
+        finally:
+            looking.discard(this_thread())
+
+    if hasattr(sys, "addaudithook") and suspects:
+        sys.addaudithook(hook)
+
+
 def fingerprint() -> dict[str, Any]:
     """The functions of the test tools, by name."""
     functions: dict[str, Any] = {}
@@ -207,6 +273,7 @@ def main() -> None:
     off = ("cacheprovider", "legacypath", "unraisableexception", "threadexception", "junitxml", "pastebin")
     options = ["-q", *(f"-pno:{name}" for name in off), "--import-mode=importlib", "--tb=line"]
     options += ["-c", request["settings"] or os.devnull, f"--rootdir={folder}", f"--confcutdir={folder}"]
+    guard(channel, folder, request["changed"])
     channel.send(started=True)  # no file of the repository has been imported yet
     pytest.main([*options, "--", *request["tests"]], plugins=[reporter])
 
