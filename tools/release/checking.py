@@ -119,8 +119,7 @@ def check_packages(clean: CleanEnvironment, version: str) -> None:
     for command in ("browse", "credit"):
         clean.ludus(command, "--help")
     clean.ludus("bench", "mcqa", "--in-flight", "4", "--rollouts", "4", "--delay", "0")
-    kit = "from ludus.train.conformance.adapters import find_adapter; print(find_adapter('verl').name)"
-    run([str(clean.python), "-c", kit], clean.work)
+    clean.ludus("conformance", "feed")
 
 
 def extras(root: Path) -> dict[str, str]:
