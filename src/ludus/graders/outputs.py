@@ -6,7 +6,6 @@ proportion to the size.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from decimal import Decimal, InvalidOperation
@@ -37,20 +36,29 @@ def first_difference(expected: str, actual: str) -> str:
 
 
 def same_value(expected: Any, actual: Any) -> bool:
-    """Whether two JSON values are equal. A float may differ a little from the other number.
+    """Whether two JSON values are equal. A float may differ a little from the other number, also inside a list.
 
     Infinity equals only itself: every difference is within a tolerance that is infinite too.
     """
+    try:
+        return _same(expected, actual)
+    except RecursionError:
+        return False
+
+
+def _same(expected: Any, actual: Any) -> bool:
+    if isinstance(expected, list) and isinstance(actual, list):
+        return len(expected) == len(actual) and all(map(_same, expected, actual))
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return expected.keys() == actual.keys() and all(_same(expected[key], actual[key]) for key in expected)
     if _is_number(expected) and _is_number(actual) and (isinstance(expected, float) or isinstance(actual, float)):
         try:
             allowed = ABSOLUTE + RELATIVE * abs(expected) if math.isfinite(expected) else -1.0
-            return bool(expected == actual or abs(expected - actual) <= allowed)
+            both_nan = expected != expected and actual != actual
+            return bool(expected == actual or both_nan or abs(expected - actual) <= allowed)
         except OverflowError:  # an integer that no float can hold
             return False
-    try:
-        return bool(expected == actual) or json.dumps(expected) == json.dumps(actual)
-    except (RecursionError, ValueError):
-        return False
+    return bool(expected == actual)
 
 
 def shortened(text: str, most: int = 300) -> str:

@@ -2,7 +2,8 @@
 
 A program gets its input and nothing else: the expected output never enters the sandbox, and the comparison happens
 outside. Each input gets a process of its own, and a Python program finds no files of earlier inputs. Time is CPU time,
-so that a busy machine does not turn a right answer into a wrong one; a wall-clock limit ends programs that only wait.
+so that a busy machine does not turn a right answer into a wrong one. A program that waits past its limit is too slow as
+well: the time that a busy machine costs it is allowed for (`Submission.waits_too_long`).
 """
 
 from __future__ import annotations
@@ -83,8 +84,12 @@ _FUNCTION = f"""def _run():
     else:
         raise NameError("the program does not define " + {{name!r}})
     value = function(*arguments)
+    def plain(part):  # a number of numpy, which equals the number that it holds
+        if getattr(part, "shape", None) != () or not hasattr(part, "tolist"):
+            raise TypeError(type(part))
+        return part.tolist()
     try:
-        text = '{{{{"value": ' + dumps(value) + '}}}}'
+        text = '{{{{"value": ' + dumps(value, default=plain) + '}}}}'
     except (TypeError, ValueError, RecursionError):
         text = dumps({{{{"not_json": f"{{{{value!r:.300}}}}"}}}})
     with open(answer, "w") as file:
@@ -115,6 +120,10 @@ class Submission:
         """The wall-clock limit: other programs share the cores."""
         return 3 * self.seconds + 2
 
+    def waits_too_long(self, result: ExecResult) -> bool:
+        """Whether a run slept past its limit: even on a core that it shares with three others, it was idle."""
+        return result.seconds > self.seconds + 3 * result.cpu_seconds + 2
+
     @property
     def cpu(self) -> int:
         """The CPU time after which the kernel ends the program."""
@@ -130,7 +139,7 @@ class Submission:
 
     def too_slow(self, result: ExecResult) -> bool:
         """Whether a run passed its time limit."""
-        return result.timed_out or result.cpu_seconds > self.seconds
+        return result.timed_out or result.cpu_seconds > self.seconds or self.waits_too_long(result)
 
 
 _NODE = re.compile(r"Node\.js v\d[\w.-]*")

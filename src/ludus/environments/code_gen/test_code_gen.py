@@ -122,6 +122,7 @@ def _solution(rows: list[dict[str, Any]], asked: Any) -> str:
         (f"{ADD}\nimport sys\nsys.exit(3)", ["passed", "passed"]),
         (f"{ADD}\nimport os, sys\nsys.stdout.flush()\nos._exit(3)", ["error"]),
         ("while True: pass", ["time_limit"]),
+        (f"import time\ntime.sleep(4)\n{ADD}", ["time_limit"]),
         ("class Solution:\n    pass\n" + ADD, ["passed", "passed"]),
         ("total = 0\ndef add():\n    global total\n    total = sum(map(int, input().split()))\nadd()\nprint(total)",
          ["passed", "passed"]),
@@ -157,6 +158,18 @@ async def test_the_first_failure_names_its_test_and_cause(graded: Graded) -> Non
     }
 
 
+#: A number of numpy, or what looks like one where there is no numpy.
+NUMPY = """
+try:
+    from numpy import int64
+except ImportError:
+    class int64:
+        shape = ()
+        def __init__(self, value): self.value = value
+        def tolist(self): return self.value
+"""
+
+
 @together
 @pytest.mark.parametrize(
     ("code", "output", "reward"),
@@ -166,6 +179,13 @@ async def test_the_first_failure_names_its_test_and_cause(graded: Graded) -> Non
         ("def f(a, b):\n    return 3.0000001", "3", 1.0),
         ("def f(a, b):\n    return 100001", "100000", 0.0),
         ("def f(a, b):\n    return (1, (2,))", "[1, [2]]", 1.0),
+        ("def f(a, b):\n    return [0.1 + 0.2, {'x': [1.0000001]}]", '[0.3, {"x": [1]}]', 1.0),
+        ("def f(a, b):\n    return [0.1 + 0.2, {'x': [1.1]}]", '[0.3, {"x": [1]}]', 0.0),
+        ("def f(a, b):\n    return [100001]", "[100000]", 0.0),
+        ("def f(a, b):\n    return [math.inf]", "[5]", 0.0),
+        (f"{NUMPY}def f(a, b):\n    return int64(3)", "3", 1.0),
+        (f"{NUMPY}def f(a, b):\n    return [int64(3)]", "[3]", 1.0),
+        (f"{NUMPY}def f(a, b):\n    return int64(4)", "3", 0.0),
         ("def f(a, b):\n    return {1: 2}", '{"1": 2}', 1.0),
         ("def f(a, b):\n    return {1}", "[1]", 0.0),
         ("def f(a, b):\n    print('{\"value\": 9}')\n    return 3", "3", 1.0),
@@ -181,6 +201,25 @@ async def test_the_first_failure_names_its_test_and_cause(graded: Graded) -> Non
 )
 async def test_call_mode_compares_the_returned_value(graded: Graded, code: str, output: str, reward: float) -> None:
     assert (await graded(code, row(["1\n2"], [output], fn_name="f"))).reward == reward
+
+
+@together
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Here it is: ```python\n{ADD}\n```",
+        f"1. ```py\n{ADD}\n```",
+        f"```python\n{ADD}```",
+        f"The program: ```python\n{ADD}``` ",
+        f"```python\n{ADD}\n``` This adds.",
+        f"Use ```print``` here.\n```python\n{ADD}\n```\nNever ```exec```",
+    ],
+)
+async def test_text_on_the_line_of_a_fence_does_not_hide_the_program(judge: Judge, text: str) -> None:
+    verdict = await judge(row(["1 2\n"], ["3\n"]), text)
+    assert isinstance(verdict, Verdict)
+    assert verdict.values["extracted_model_code"] == ADD
+    assert verdict.reward == 1.0
 
 
 @together
