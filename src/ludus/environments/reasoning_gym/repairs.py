@@ -24,6 +24,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _WORD = re.compile(r"\w+")
 _ARITHMETIC = re.compile(r"[0-9+*/()\s-]+", re.ASCII)
 _NEGATION = re.compile(r"\b(?:but|either|except|neither|never|nor|not|or)\b|n['\u2019]t\b", re.IGNORECASE)
+_SIGNED = re.compile(r"(?<![\w.])[-\u2212]?\d+(?:\.\d+)?", re.ASCII)
+_LOGIC = {"propositional_logic"}  # formulas, in which "not" and "or" are operators
 _OPPOSITES = ({"true", "false"}, {"yes", "no"})
 _TIMES = "\u00d7"
 _FULL = 1.0 - 1e-9
@@ -34,9 +36,17 @@ def repaired(family: str, answer: str, entry: Entry, reward: float) -> float:
     repair = _REPAIRS.get(family)
     if repair is not None:
         reward = repair(answer, entry, reward)
-    if 0.0 < reward < 1.0 and _guesses(answer, entry.get("answer")):
+    key = entry.get("answer")
+    if reward > 0.0 and (_denies(family, answer, key) or (repair is not _formula and _guesses(answer, key))):
         return 0.0
     return reward
+
+
+def _denies(family: str, answer: str, key: Any) -> bool:
+    """Whether an answer denies what it says or leaves it open, as "not True" and "7 or 8": the key has no such word."""
+    if not isinstance(key, str) or family in _LOGIC:
+        return False
+    return len(_NEGATION.findall(answer)) > len(_NEGATION.findall(key))
 
 
 def _guesses(answer: str, key: Any) -> bool:
@@ -102,6 +112,12 @@ def _formula(answer: str, entry: Entry, reward: float) -> float:
     return reward if computing <= set(_NAME.findall(entry["answer"])) else 0.0
 
 
+def _number(answer: str, entry: Entry, reward: float) -> float:
+    """`gsm_symbolic`: the library reads only the first number, and not its sign."""
+    values = {float(number.replace("\u2212", "-")) for number in _SIGNED.findall(answer)}
+    return reward if reward < 1.0 or values == {float(entry["answer"])} else 0.0
+
+
 def _knights(answer: str, entry: Entry, reward: float) -> float:
     """`knights_knaves`: the library reads only names and roles, and ignores a negation or an "or"."""
     return 0.0 if _NEGATION.search(answer) else reward
@@ -157,6 +173,7 @@ _REPAIRS: dict[str, Repair] = {
     "complex_arithmetic": _complex,
     "countdown": _countdown,
     "game_of_life_halting": _halting,
+    "gsm_symbolic": _number,
     "intermediate_integration": _formula,
     "knights_knaves": _knights,
     "letter_jumble": _jumble,

@@ -51,10 +51,34 @@ async def rewards(family: str, key: str | None, answer: str, **metadata: Any) ->
         ("ransom_note", "True", "True or False", 0.3077),
         ("syllogism", "No", "Yes? No?", 0.25),
         ("rotate_matrix", "1 2\n3 4", "1 2\n3 4\n4 3\n2 1", 0.4667),
+        ("gsm_symbolic", "42", "42 or 1 or 2 or 3", 1.0),
+        ("gsm_symbolic", "42", "42, 43, 44", 1.0),
+        ("gsm_symbolic", "42", "-42", 1.0),
     ],
 )
 async def test_several_guesses_earn_nothing_except_in_compat(family: str, key: str, answer: str, theirs: float) -> None:
     assert await rewards(family, key, answer) == (0.0, theirs)
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "answer", "theirs"),
+    [
+        ("game_of_life_halting", "True", "not True", 1.0),
+        ("game_of_life_halting", "True", "It isn't True", 1.0),
+        ("gsm_symbolic", "42", "not 42", 1.0),
+        ("ransom_note", "True", "not True", 0.5),
+        ("chain_sum", "42", "anything but 42", 0.1333),
+    ],
+)
+async def test_a_denied_answer_earns_nothing_except_in_compat(
+    family: str, key: str, answer: str, theirs: float
+) -> None:
+    assert await rewards(family, key, answer) == (0.0, theirs)
+
+
+async def test_words_that_the_key_has_too_deny_nothing() -> None:
+    assert await rewards("caesar_cipher", "DO NOT GO OR STAY", "DO NOT GO OR STAY") == (1.0, 1.0)
+    assert await rewards("gsm_symbolic", "42", "42 apples") == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +165,7 @@ async def test_a_negated_role_earns_nothing_except_in_compat() -> None:
 
 
 async def test_extra_words_lower_the_reward_except_in_compat() -> None:
-    assert await rewards("letter_jumble", "a red door", "a red door or so, I think") == (0.4286, 1.0)
+    assert await rewards("letter_jumble", "a red door", "a red door and so, I think") == (0.4286, 1.0)
     assert await rewards("letter_jumble", "a red door", "A red door") == (1.0, 1.0)
     words = {"sorted_words": ["ant", "bee"]}
     assert await rewards("word_sorting", "ant, bee", "ant, bee, cow, dog", **words) == (0.5, 1.0)
