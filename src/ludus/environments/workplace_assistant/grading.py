@@ -2,7 +2,8 @@
 
 The order of independent actions and the ids of new rows do not matter, unless a new row takes the number of a deleted
 one: after the highest number is deleted, the next new row gets it. Letter case matters only in columns with a few
-fixed values. Deleting the copy of a sent mail does not unsend it.
+fixed values. Dates are compared as moments: `2023-12-01T09:00` is `2023-12-01 09:00:00`. Deleting the copy of a sent
+mail does not unsend it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from ludus.environments.workplace_assistant.rules import parse
 from ludus.environments.workplace_assistant.tables import Office, Row, Table
 
 #: The columns in which letter case matters.
 EXACT = frozenset({"status", "list_name", "board"})
+
+#: The columns that hold a day or a moment.
+DATES = frozenset({"event_start", "due_date", "last_contact_date", "follow_up_by", "sent_datetime"})
 
 
 def differences(left: Office, right: Office) -> list[str]:
@@ -56,9 +61,11 @@ def _content(row: Row) -> tuple[Any, ...]:
 
 
 def _comparable(name: str, value: Any) -> Any:
-    """A cell in lower case, except in EXACT columns; a duration as a number."""
+    """A cell in lower case, except in EXACT columns; a duration as a number, a date as a moment."""
     if value is None or name in EXACT:
         return value
+    if name in DATES:
+        return parse(value) or value
     if name == "duration":
         return int(value) if value.isdigit() else value
     return value.lower()

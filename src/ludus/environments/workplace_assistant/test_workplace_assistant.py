@@ -191,9 +191,14 @@ async def test_deleting_a_sent_mail_does_not_unsend_it_except_in_compat() -> Non
     assert await reward([], [MAIL, copy], compat=True) == 1.0
 
 
-@pytest.mark.parametrize("start", ["2023-12-06T09:30:00", "2023-12-06 09:30", "2023-12-06 09:31:00"])
-async def test_the_start_of_an_event_is_compared_as_text(start: str) -> None:
-    assert await rewards([MEETING], [changed(MEETING, event_start=start)]) == (0.0, 0.0)
+@pytest.mark.parametrize("start", ["2023-12-06T09:30:00", "2023-12-06 09:30", "2023-12-06T09:30"])
+async def test_the_start_of_an_event_is_compared_as_a_moment_except_in_compat(start: str) -> None:
+    assert await rewards([MEETING], [changed(MEETING, event_start=start)]) == (1.0, 0.0)
+
+
+async def test_an_event_at_another_moment_earns_nothing() -> None:
+    for start in ("2023-12-06 09:31:00", "2023-12-06 09:30:01", "2023-12-06", "2023-12-07 09:30:00"):
+        assert await rewards([MEETING], [changed(MEETING, event_start=start)]) == (0.0, 0.0)
 
 
 async def test_a_duration_may_be_a_number_except_in_compat() -> None:
