@@ -50,7 +50,7 @@ class OneForgotten(Shop):
 
 class UsesItsOwn(Resources):
     async def look_up_price(self, item: str) -> int:
-        return 3
+        return 1
 
     async def verify(self, task, response):
         return float(await self.look_up_price("pen"))

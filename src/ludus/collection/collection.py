@@ -27,6 +27,7 @@ from ludus.collection.plan import CollectionPlan
 from ludus.collection.progress import Progress
 from ludus.collection.recording import Sink
 from ludus.collection.results import Results, Run, grouped
+from ludus.collection.reward_ranges import outside_of_range
 from ludus.data.row_environments import EnvironmentSpec, RowEnvironments
 from ludus.data.rows import Rows, Survey
 from ludus.data.shards import Shard
@@ -226,6 +227,8 @@ class Collection(Results):
         self.warnings += [*collector.watchdog.warnings().values(), *_deaths(self.metrics["workers"]["died"])]
         if progress.started_over:
             self.warnings.append(_started_over(progress.started_over))
+        for environment in self._environments.all():
+            self.warnings += outside_of_range(environment, *collector.metrics.extremes(environment.name))
         self.metrics["warnings"] = self.warnings
         if ended and collector.final_check is not None:
             self.final_check = collector.final_check()

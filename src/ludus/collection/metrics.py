@@ -102,6 +102,10 @@ class Metrics:
         completed = self.counts["completed"]
         return self.reward_sum / completed if completed else None
 
+    def extremes(self, environment: str) -> tuple[float, float]:
+        """The lowest and the highest reward in an environment; infinity and minus infinity without one."""
+        return self._each.get(environment, self).figures.extremes
+
     def totals(self) -> RunTotals:
         """The sums so far, for charts over time. Cheaper than `summary`, and may be called again and again."""
         self._count_pending()

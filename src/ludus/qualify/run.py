@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus.collection.forgotten_tools import forgotten_tools
+from ludus.collection.reward_ranges import outside_of_range
 from ludus.data.row_environments import EnvironmentSpec
 from ludus.data.rows import Rows
 from ludus.dataset import Generated
@@ -34,6 +35,7 @@ from ludus.qualify.odd_answers import ANSWERS, odd_answers
 from ludus.qualify.oracle import Oracle
 from ludus.qualify.policies import PolicyContext, common_options, exploits
 from ludus.qualify.rivals import among_rivals, rivals_check
+from ludus.rollout import Rollout
 from ludus.runtime.running import run_to_end
 from ludus.task import Task
 
@@ -73,7 +75,7 @@ def qualify(
     if thresholds.pass_reward is None and environment.pass_reward != 1.0:
         thresholds = replace(thresholds, pass_reward=environment.pass_reward)
     card = run_to_end(_make_card(environment, oracle, rows, seed, thresholds, odd))
-    card.warnings = forgotten_tools(environment, rows.offered_tools)
+    card.warnings += forgotten_tools(environment, rows.offered_tools)
     return card
 
 
@@ -111,6 +113,7 @@ async def _make_card(
         gold_from=dict(gold_from),
         odd=cards.odd_rate(odd, played_odd),
         tool_errors=cards.tool_errors(first),
+        warnings=_outside_of_range(original, [*played.values(), *played_odd.values()]),
     )
     card.checks = [
         *cards.threshold_checks(card),
@@ -152,6 +155,11 @@ def odd_attempts(rows: Rows, oracle: Oracle, count: int, seed: int) -> list[Atte
         for number, odd in islice(enumerate(answers), place, None, len(tasks)):
             attempts.append(Attempt(task_id, copy.deepcopy(row), "odd", f"odd/{odd.name}", odd.script, number))
     return attempts
+
+
+def _outside_of_range(environment: Environment, rollouts: list[Rollout]) -> list[str]:
+    rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    return outside_of_range(environment, min(rewards), max(rewards)) if rewards else []
 
 
 def _judge_check(environment: Environment) -> list[checks.Check]:

@@ -60,6 +60,11 @@ class RewardFigures:
         if highest > self._highest:
             self._highest = highest
 
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """The lowest and the highest reward; infinity and minus infinity without one."""
+        return self._lowest, self._highest
+
     def add_task(self, completed: int, passed: int, total: float) -> None:
         """Add a task: how many of its rollouts completed and passed, and the sum of their rewards."""
         if completed:
