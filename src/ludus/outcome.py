@@ -1,13 +1,14 @@
 """How a rollout ends.
 
-A rollout is completed, failed or masked, and nothing else. A reward exists only if a verifier returned one: a crash, a
-dead judge or a timeout is a `Failure` with a stage, a kind and a cause, never a 0.
+A rollout is completed, failed, masked or ended early, and nothing else. A reward exists only if a verifier returned
+one: a crash, a dead judge or a timeout is a `Failure` with a stage, a kind and a cause, never a 0. A rollout that a
+limit such as `--enough` ended has a `Failure` as its reason, and is nobody's mistake.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from numbers import Real
 from typing import Any
@@ -32,11 +33,22 @@ TAKEN = RECORD | NAMES
 
 
 class Outcome(StrEnum):
-    """How a rollout ended. The counts of the three always add up to the number of dispatched rollouts."""
+    """How a rollout ended. The counts of all four always add up to the number of dispatched rollouts."""
 
     COMPLETED = "completed"
     FAILED = "failed"
     MASKED = "masked"
+    ENDED_EARLY = "ended_early"
+
+
+#: The outcomes without a reward, as records name them.
+UNREWARDED = ("failed", "ended_early")
+
+
+def counted_outcomes(counts: Mapping[str, int]) -> dict[str, int]:
+    """The number of rollouts by outcome. `ended_early` is left out if there is none: most runs have no such limit."""
+    shown = {outcome.value: counts.get(outcome.value, 0) for outcome in Outcome}
+    return {name: count for name, count in shown.items() if count or name != "ended_early"}
 
 
 class Verdict:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from ludus.errors import Failure
-from ludus.outcome import RECORD, Verdict
+from ludus.outcome import RECORD, UNREWARDED, Verdict
 
 Row = dict[str, Any]
 
@@ -148,7 +148,7 @@ def task_row(row: Row, ours: bool | None = None) -> Row:
         named = row.get("verdict_fields")
         if named and "receipt" in row and isinstance(named, list):
             _drop(task, named)
-        if row["outcome"] == "failed":
+        if row["outcome"] in UNREWARDED:
             _drop(task, FAILURE)
     hidden = row.get("task_fields")
     if hidden and isinstance(hidden, dict):

@@ -8,10 +8,11 @@ from typing import Any
 
 from ludus.dialects.chat import to_chat
 from ludus.errors import Failure, UserError
-from ludus.outcome import Outcome, Verdict
+from ludus.outcome import UNREWARDED, Outcome, Verdict
 from ludus.record import origin_of, read_timings, read_tool_errors, read_verdict, record_row, task_row
 from ludus.response import Items, Response
 from ludus.runtime.encoding import encode
+from ludus.runtime.failure_kinds import kind_of
 from ludus.task import Task
 from ludus.tokens import Sequence, sequences
 
@@ -45,8 +46,8 @@ def rollout_id(task_id: str, repeat: int) -> str:
 class Rollout:
     """One attempt: what was asked, everything that happened, and how it ended.
 
-    `reward` is None unless a verifier returned one. `error` is set only for a failed rollout. `calls` holds, for each
-    model call, the number of its items and, if known, the tokens that it added. A call marked `given` belongs to the
+    `reward` is None unless a verifier returned one; `error` says why it failed, or was ended early. `calls` holds, for
+    each model call, the number of its items and, if known, its tokens. A call marked `given` is one of the
     parent rollout of a branch. `response.tools` are the tools that the model was offered; a call with other tools lists
     them as its `tools`. `tool_errors` counts the exceptions of tools: `tool`, `exception`, `where` and `count`.
     `step_times` says when each step began, if the run was traced. `steps` holds stage, seconds since the start and
@@ -97,9 +98,10 @@ class Rollout:
         self.outcome = Outcome.MASKED if verdict.mask else Outcome.COMPLETED
 
     def fail(self, error: Failure) -> None:
-        """Make this a failed rollout. Only the first failure is kept: it caused the others."""
+        """Make this a rollout without a reward. Only the first failure is kept: it caused the others."""
         if self.error is None:
-            self.outcome, self.error, self.verdict = Outcome.FAILED, error, None
+            self.outcome = Outcome.ENDED_EARLY if kind_of(error.kind).ends_early else Outcome.FAILED
+            self.error, self.verdict = error, None
 
     def messages(self) -> list[dict[str, Any]]:
         """The whole conversation in the format of Chat Completions: the prompt, the answers and the tool outputs.
@@ -200,7 +202,7 @@ class Rollout:
         rollout.timings, rollout.steps = read_timings(row)
         rollout.calls, rollout.tool_errors = row.get("model_calls") or [], read_tool_errors(row)
         rollout.receipt, rollout.step_times = row.get("receipt"), row.get("step_times")
-        if rollout.outcome is Outcome.FAILED:
+        if rollout.outcome in UNREWARDED:
             rollout.error = Failure(row["kind"], row["cause"], stage=row["stage"], where=row.get("where"))
         else:
             rollout.verdict = read_verdict(row, row.get("verdict_fields") or ())

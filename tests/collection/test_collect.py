@@ -166,7 +166,8 @@ def test_an_output_row_has_every_documented_field(counter, rows, tmp_path):
     assert row["agent_ref"] == {"type": "responses_api_agents", "name": "Counter"}
     identity = orjson.loads((tmp_path / "run.json").read_bytes())["identity"]
     assert identity["dataset"]["rows"] == 1
-    assert set(identity["environments"]["Counter"]) == {"resources", "settings", "agent", "agent_settings", "limits"}
+    described = {"resources", "settings", "agent", "agent_settings", "limits", "verifier"}
+    assert set(identity["environments"]["Counter"]) == described
 
 
 def test_a_task_field_cannot_replace_a_rollout_field(counter, rows):

@@ -10,9 +10,13 @@ import pytest
 from interrupted import Asked, Compared, Ledger, adds, complete, records, rows
 from waiting import until_async
 
+import ludus
 from ludus import UserError
+from ludus.compare.scores import Scores
+from ludus.profile.profile import Profile
 from ludus.response import Response, function_call, message
 from ludus.tokens import Tokens
+from ludus.view.live import LiveRuns
 
 
 def failures(output: Any) -> list[dict[str, Any]]:
@@ -30,7 +34,7 @@ async def test_enough_ends_the_slower_rollouts_of_a_task_and_records_why(tmp_pat
     asked.stops = slow
     given: dict[str, Any] = {"input": rows(2), "repeats": 6, "enough": 4, "concurrency": concurrency}
     result = await complete(Ledger, asked, tmp_path / "out", **given)
-    assert result.metrics["counts"] == {"dispatched": 12, "completed": 8, "failed": 4, "masked": 0}
+    assert result.metrics["counts"] == {"dispatched": 12, "completed": 8, "failed": 0, "masked": 0, "ended_early": 4}
     ended = failures(tmp_path / "out")
     assert {(row["kind"], row["stage"], row["cause"]) for row in ended} == {
         ("enough", "agent", "4 other rollouts of its task had ended")
@@ -48,13 +52,33 @@ async def test_enough_ends_the_slower_rollouts_of_a_task_and_records_why(tmp_pat
     assert len(records(tmp_path / "out")) == 12
 
 
+async def test_rollouts_that_were_ended_early_are_no_failures_anywhere(tmp_path) -> None:
+    asked = Asked(adds)
+    asked.stops = slow
+    result = await complete(Ledger, asked, tmp_path / "out", input=rows(2), repeats=6, enough=4)
+    stored = ludus.load(tmp_path / "out")
+    for run in (result, stored):
+        assert list(run.failures()) == []
+        assert ("failed", "0") in run.facts()
+        assert ("ended early", "4") in run.facts()
+    assert stored.metrics["failures"] == {}
+    profile = Profile([tmp_path / "out"]).summary()
+    assert sum(task["failed"] for task in profile["tasks"]) == 0
+    assert Scores.read(tmp_path / "out").failed == 0
+    viewed = LiveRuns([tmp_path / "out"], {})
+    viewed.index_all()
+    overview = next(iter(viewed.runs.values())).overview({})
+    assert (overview["counts"]["failed"], overview["counts"]["ended_early"], overview["failures"]) == (0, 4, [])
+    assert None not in overview["spark"]
+
+
 async def test_a_failed_rollout_is_not_one_of_the_enough(tmp_path) -> None:
     def fails(request: Any) -> Any:
         return {"error": {"kind": "http_500"}} if request.session.endswith("-0") else adds(request)
 
     given: dict[str, Any] = {"input": rows(1), "repeats": 4, "enough": 2, "concurrency": 1}
     result = await complete(Ledger, Asked(fails), tmp_path / "out", **given)
-    assert result.metrics["counts"] == {"dispatched": 4, "completed": 2, "failed": 2, "masked": 0}
+    assert result.metrics["counts"] == {"dispatched": 4, "completed": 2, "failed": 1, "masked": 0, "ended_early": 1}
     assert [(row["repeat"], row["kind"]) for row in failures(tmp_path / "out")] == [(0, "http_500"), (3, "enough")]
 
 

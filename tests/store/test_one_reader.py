@@ -185,6 +185,7 @@ def test_commands_that_read_a_run_count_the_same_rollouts_and_failures(whole: Pa
         assert viewed(folder) == {
             "dispatched": total,
             **counts,
+            "ended_early": 0,
             "retried": len([1 for rollout, is_last in attempts if not is_last]),
         }
         for number, is_there in ((run.in_rollouts, run.in_rollouts > 0), (run.in_rollouts + 1, False)):

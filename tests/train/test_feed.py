@@ -27,7 +27,9 @@ async def groups_of(feed: GroupFeed) -> list[TrainingGroup]:
 
 def check_counts(feed: GroupFeed, groups: list[TrainingGroup]) -> None:
     counts = feed.counts
-    assert counts["started"] == sum(counts[name] for name in ("completed", "masked", "failed", "cancelled"))
+    assert counts["started"] == sum(
+        counts[name] for name in ("completed", "masked", "failed", "ended_early", "cancelled")
+    )
     assert feed.group_counts["delivered"] == len(groups)
 
 
@@ -412,7 +414,7 @@ async def test_a_rollout_in_flight_of_old_weights_is_ended_recorded_and_replaced
     assert [member.rollout.job.repeat for member in group.members] == [1, 2]
     (ended,) = [orjson.loads(line) for line in (tmp_path / "out" / "failures.jsonl").read_bytes().splitlines()]
     assert (ended["repeat"], ended["kind"], len(ended["model_calls"])) == (0, "stale", 1)
-    assert dict(feed.counts) == {"started": 3, "completed": 2, "failed": 1}
+    assert dict(feed.counts) == {"started": 3, "completed": 2, "ended_early": 1}
 
 
 async def test_a_rollout_of_old_weights_is_ended_during_its_first_call() -> None:
@@ -434,7 +436,7 @@ async def test_a_rollout_of_old_weights_is_ended_during_its_first_call() -> None
         feed.update()
         (member,) = (await reading).members
     assert member.reward == 1.0
-    assert dict(feed.counts) == {"started": 2, "completed": 1, "failed": 1}
+    assert dict(feed.counts) == {"started": 2, "completed": 1, "ended_early": 1}
 
 
 async def test_the_oldest_group_comes_first() -> None:

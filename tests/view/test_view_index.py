@@ -46,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> LiveRun:
 def test_the_figures_are_those_of_the_metrics(run: LiveRun):
     metrics, shown = ludus.load(run.run.path).metrics, run.overview({})
     counts = dict(shown["counts"])
-    assert counts.pop("retried") == 3
+    assert (counts.pop("retried"), counts.pop("ended_early")) == (3, 0)
     assert counts == metrics["counts"]
     assert counts["dispatched"] == counts["completed"] + counts["masked"] + counts["failed"]
     assert shown["reward"]["mean"] == pytest.approx(metrics["reward"]["mean"])
@@ -121,7 +121,8 @@ def test_a_duplicated_line_counts_once_and_a_retried_attempt_is_not_final(tmp_pa
     journal = folder / "rollouts.jsonl"
     journal.write_bytes(journal.read_bytes() + journal.read_bytes())
     found = indexed(folder)
-    assert found.overview({})["counts"] == {"dispatched": 4, "completed": 4, "masked": 0, "failed": 0, "retried": 1}
+    counts = {"dispatched": 4, "completed": 4, "masked": 0, "failed": 0, "ended_early": 0, "retried": 1}
+    assert found.overview({})["counts"] == counts
     assert len(listed(found, "outcome:failed")) == 0
     assert len(listed(found, "outcome:failed all:yes")) == 1
 

@@ -25,6 +25,7 @@ from ludus.cli.screen import (
     show_verdict,
     text,
 )
+from ludus.outcome import UNREWARDED
 
 Row = dict[str, Any]
 
@@ -43,7 +44,7 @@ _RECORD |= {"tool_errors", "turn_credit", "step_times"}
 
 def summary(position: int, row: Row) -> Row:
     """The table's values for one rollout."""
-    failed = row.get("outcome") == "failed"
+    failed = row.get("outcome") in UNREWARDED
     calls = row.get("model_calls")
     usage = _object(row.get("usage")) or _object(_object(row.get("response")).get("usage"))
     return {
@@ -90,7 +91,7 @@ def _table(console: Console, rows: list[Row]) -> None:
     if wide:
         table.add_column("turns", justify="right", no_wrap=True)
         table.add_column("tokens", justify="right", no_wrap=True)
-    table.add_column("failed because" if rows[0]["outcome"] == "failed" else "asked", no_wrap=True, ratio=1)
+    table.add_column("because" if rows[0]["outcome"] in UNREWARDED else "asked", no_wrap=True, ratio=1)
     for row in rows:
         reward = text(number(row["reward"]), reward_style(row["reward"]))
         cells = [text(row["number"]), _outcome(row), reward, text(_or_dash(row["end"])), text(_about(row))]

@@ -154,7 +154,9 @@ def show_pairs(console: Console, title: str, pairs: dict[str, Any]) -> None:
 def show_verdict(console: Console, row: dict[str, Any]) -> None:
     """Print a rollout's reward and the verdict's values, or the stage and cause of its failure."""
     outcome = str(row.get("outcome") or "verified")
-    if outcome == "failed":
+    if outcome == "ended_early":
+        emit(console, text(f"ended early: {row.get('cause')}", "dim"))
+    elif outcome == "failed":
         emit(console, text(f"failed in {row.get('stage')}: {row.get('kind')}", "bold red"))
         show_block(console, text(with_place(row.get("cause"), row.get("where"))))
     else:

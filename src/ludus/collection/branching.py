@@ -24,6 +24,7 @@ from ludus.data.shards import Split
 from ludus.environment import Environment
 from ludus.episode import Episode, Limits
 from ludus.errors import Failure, UserError
+from ludus.outcome import UNREWARDED
 from ludus.record import Row
 from ludus.resources import Resources
 from ludus.rollout import Job
@@ -291,7 +292,7 @@ def calls_before(stored: StoredRow, turn: int) -> int | None:
     if not stored.is_record:
         raise bad_row("not a recorded rollout")
     calls = stored.row.get("model_calls")
-    if not calls or stored.row["outcome"] == "failed":
+    if not calls or stored.row["outcome"] in UNREWARDED:
         return None
     sizes = sizes_of(calls)
     if sizes is None or min(sizes) < 0:

@@ -35,6 +35,7 @@ from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models import open_model
+from ludus.outcome import Outcome
 from ludus.prompt import load_prompt
 from ludus.rollout import Rollout
 from ludus.runtime.garbage import fewer_garbage_collections
@@ -93,7 +94,7 @@ class Collection(Results):
         """The failed attempts. A retry of a failed attempt may have completed."""
         if self.files is not None:
             return Run(self.files.rollouts).failures()
-        return (rollout for rollout in self.rollouts if rollout.error is not None)
+        return (rollout for rollout in self.rollouts if rollout.outcome is Outcome.FAILED)
 
     def environments(self) -> list[Environment]:
         """The environments of the rows."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ludus.outcome import Outcome
+from ludus.outcome import Outcome, counted_outcomes
 from ludus.response import add_usage
 from ludus.rollout import Rollout
 from ludus.store.figures import RewardFigures, Scale
@@ -113,7 +113,7 @@ class Metrics:
         verified = sum(n * tasks for (n, _), tasks in passes) + sum(task.verified for task in incomplete)
         passed = sum(n * tasks for (_, n), tasks in passes) + sum(task.passed for task in incomplete)
         seconds = {stage: times.total for stage, times in self._timings.items()}
-        counts = {outcome.value: self.counts[outcome.value] for outcome in Outcome}
+        counts = counted_outcomes(self.counts)
         rate = passed / verified if verified else None
         return RunTotals(counts, dict(self.failures), self.mean_reward, rate, dict(self._usage), seconds)
 
@@ -134,7 +134,9 @@ class Metrics:
             self._first_too_long = self._first_too_long or why
         for error in rollout.tool_errors:
             self.tool_errors[error["tool"], error["exception"], error["where"]] += error["count"]
-        if rollout.error is not None:
+        if rollout.outcome is Outcome.ENDED_EARLY:
+            pass
+        elif rollout.error is not None:
             sums.failed += 1
             self.failures[f"{rollout.error.stage}/{rollout.error.kind}"] += 1
         else:
@@ -206,7 +208,7 @@ class Metrics:
             self._count_task(task_id, sums)
         self._incomplete.clear()
         self._count_pending()
-        counts = {outcome.value: self.counts[outcome.value] for outcome in Outcome}
+        counts = counted_outcomes(self.counts)
         return {
             "counts": {"dispatched": sum(counts.values()), **counts},
             "failures": dict(self.failures.most_common()),

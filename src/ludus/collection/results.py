@@ -133,7 +133,7 @@ class Run(Results):
 
     def failures(self) -> Iterator[Rollout]:
         """The failed attempts. A retry of a failed attempt may have completed."""
-        return (rollout for rollout, _ in self.attempts() if rollout.error is not None)
+        return (rollout for rollout, _ in self.attempts() if rollout.outcome is Outcome.FAILED)
 
     def attempts(self) -> Iterator[tuple[Rollout, bool]]:
         """Every attempt, and whether it is how its rollout ended: not if it failed and was tried again."""

@@ -1,7 +1,7 @@
 """Stragglers: rollouts that end early because enough of their task's rollouts have ended, because its deadline passed,
 or because their policy version is too old.
 
-Each of them is recorded as failed, with stage `agent` and the reason as its kind: `enough`, `group_deadline` or
+Each of them is recorded as ended early, with stage `agent` and the reason as its kind: `enough`, `group_deadline` or
 `stale`. It has no reward. A resumed run that has the same limit leaves it alone; without the limit it is played.
 """
 

@@ -19,6 +19,8 @@ def facts(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     counts, reward = metrics["counts"], metrics["reward"]
     rows = [("dispatched", f"{counts['dispatched']:,}")]
     rows += [(name, f"{counts[name]:,}") for name in ("completed", "failed", "masked")]
+    if ended := counts.get("ended_early"):
+        rows.append(("ended early", f"{ended:,}"))
     rows += [(f"  {kind}", f"{count:,}") for kind, count in list(metrics["failures"].items())[:MAX_FAILURES]]
     too_long = metrics.get("prompts_too_long") or {}
     if long := too_long.get("rollouts"):

@@ -91,7 +91,7 @@ class Scores:
         for failed in run.failed_attempts(lines.seen):
             if failed.is_last:
                 scores.tasks.setdefault(_task_id(failed.row), TaskScore())
-                scores.failed += 1
+                scores.failed += failed.row.get("outcome") != "ended_early"
         for task in scores.tasks.values():
             figures.add_task(task.count, task.passed, task.total)
         scores.reward = figures.reward()
@@ -121,6 +121,8 @@ class Scores:
         if isinstance(receipt, str):
             self.verifiers.add(environment_of(row), receipt)
             task.content = task.content or receipt.partition(".")[2].partition(".")[0]
+        if outcome == "ended_early":
+            return None
         if outcome == "failed" or not isinstance(reward, (int, float)):
             self.failed += 1
         elif outcome == "masked":

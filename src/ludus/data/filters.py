@@ -10,6 +10,7 @@ from typing import Literal
 
 from ludus.data.recorded import Sample
 from ludus.errors import UserError
+from ludus.outcome import UNREWARDED
 
 OutcomeChoice = Literal["completed", "masked", "any"]
 
@@ -52,8 +53,8 @@ class Filters:
     def reason_against(self, sample: Sample) -> str | None:
         """Why a rollout is left out, in a word or two; None if it is kept. The pass rate is not looked at."""
         outcome = sample.outcome
-        if outcome == "failed":
-            return "failed"
+        if outcome in UNREWARDED:
+            return outcome.replace("_", " ")
         if outcome == "masked":
             if self.outcome == "completed":
                 return "masked"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ludus.outcome import UNREWARDED
 from ludus.record import Row, task_row, verifier_of
 from ludus.response import Item
 
@@ -18,7 +19,7 @@ class Sample:
         self.rollout_id: str = row["rollout_id"]
         self.task_id: str = row["task_id"]
         self.outcome: str = row["outcome"]
-        self.reward: float | None = row.get("reward") if self.outcome != "failed" else None
+        self.reward: float | None = row.get("reward") if self.outcome not in UNREWARDED else None
         reference = row.get("agent_ref")
         name = reference.get("name") if isinstance(reference, dict) else None
         self.environment: str = name if isinstance(name, str) else ""  #: empty if the row does not say

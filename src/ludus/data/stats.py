@@ -16,6 +16,7 @@ from ludus.data.inputs import Inputs, Tick
 from ludus.data.row_checks import unambiguous_row
 from ludus.data.row_text import prompt_text
 from ludus.errors import UserError, missing_extra
+from ludus.outcome import UNREWARDED
 from ludus.record import Row
 
 #: Classes of tasks by their mean reward.
@@ -86,7 +87,7 @@ class _Rollouts:
         self.count += 1
         self._outcomes[str(row.get("outcome") or "completed")[:40]] += 1
         reward = row.get("reward")
-        if row.get("outcome") in ("failed", "masked"):
+        if row.get("outcome") in (*UNREWARDED, "masked"):
             return
         if isinstance(reward, bool) or not isinstance(reward, (int, float)):
             return

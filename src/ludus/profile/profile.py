@@ -98,6 +98,8 @@ class Profile:
             sums.add_rollout(rollout, f"{task.environment}\0{task.task_id}")
         verdict = rollout.verdict
         self._verifiers.add(task.environment, rollout.receipt)
+        if rollout.outcome is Outcome.ENDED_EARLY:
+            return
         if rollout.outcome is Outcome.FAILED or verdict is None:
             task.failed += 1
         elif rollout.outcome is Outcome.MASKED:

@@ -22,6 +22,8 @@ class FailureKind:
     stops_run: bool = False
     #: whether it counts against `--max-attempts` of its rollout
     costs_attempt: bool = True
+    #: whether the user's own limit ended the rollout: nothing failed
+    ends_early: bool = False
     #: whether the cause of such a failure already ends with what to do
     cause_says_remedy: bool = False
 
@@ -64,7 +66,10 @@ FAILURE_KINDS = {
     ),
     "drift": FailureKind("a recorded rollout does not come out the same", "Use the environment as it was then"),
     "enough": FailureKind(
-        "enough other rollouts of the task had ended", "Nothing: `--enough` ended it on purpose", costs_attempt=False
+        "enough other rollouts of the task had ended",
+        "Nothing: `--enough` ended it on purpose",
+        costs_attempt=False,
+        ends_early=True,
     ),
     "exhausted": FailureKind("a recorded judge has no reply left", "Record more replies"),
     "exit": FailureKind("the agent's program ended with an error", "Read the program's output in the cause"),
@@ -72,6 +77,7 @@ FAILURE_KINDS = {
         "the time of the task's group was over",
         "Raise `--group-deadline`, if you want slow rollouts",
         costs_attempt=False,
+        ends_early=True,
     ),
     "group_incomplete": FailureKind(
         "the group has too few answers to compare", "Use `--repeats 2` or more; look at what failed"
@@ -143,7 +149,10 @@ FAILURE_KINDS = {
     ),
     "session_lost": FailureKind("the session is over", "Open a new session"),
     "stale": FailureKind(
-        "the policy has moved on too far", "Nothing: `--max-staleness` ended it on purpose", costs_attempt=False
+        "the policy has moved on too far",
+        "Nothing: `--max-staleness` ended it on purpose",
+        costs_attempt=False,
+        ends_early=True,
     ),
     "timeout": FailureKind("a step took longer than its limit", "Raise the limit: `--set limits.STAGE=SECONDS`"),
     "too_large": FailureKind("a reply is larger than allowed", "Raise `model.max_reply_bytes`, or mend the server"),

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from ludus.errors import Failure
-from ludus.outcome import Outcome, Verdict
+from ludus.outcome import UNREWARDED, Outcome, Verdict
 from ludus.record import ORIGIN, Row, is_record, origin_of, record_row, task_row
 from ludus.response import Response, message
 from ludus.rollout import Job
@@ -44,7 +44,7 @@ class StoredRow:
     def reward(self) -> float | None:
         """The old reward, or None."""
         reward = self.row.get("reward")
-        return float(reward) if isinstance(reward, (int, float)) and self.row.get("outcome") != "failed" else None
+        return float(reward) if isinstance(reward, (int, float)) and self.row.get("outcome") not in UNREWARDED else None
 
     @property
     def name(self) -> str:

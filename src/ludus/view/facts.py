@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ludus.outcome import UNREWARDED
 from ludus.profile.prices import cached_tokens, token_count
 from ludus.record import Row, read_tool_errors, verifier_of
 from ludus.store.counting import attempt_of
@@ -25,7 +26,7 @@ ABOUT = 160
 #: How many tools, components and values of one rollout are kept.
 MAX_NAMES = 64
 
-OUTCOMES = ("completed", "masked", "failed")
+OUTCOMES = ("completed", "masked", "failed", "ended_early")
 
 
 class Facts:
@@ -42,8 +43,8 @@ class Facts:
         rollout_id = _text(row.get("rollout_id"), 500) or f"{self.task_id}-{repeat}"
         outcome = row.get("outcome", "completed")
         outcome = outcome if outcome in OUTCOMES else "failed"
-        reward = finite_number(row.get("reward")) if outcome != "failed" else None
-        failed = outcome == "failed"
+        failed = outcome in UNREWARDED
+        reward = finite_number(row.get("reward")) if not failed else None
         calls = row.get("model_calls")
         output = items_of(response.get("output"))
         self.key = key_of(self.environment, self.task_id, rollout_id)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ludus.errors import Failure, UserError
 from ludus.http.messages import Refusal
+from ludus.outcome import UNREWARDED
 from ludus.record import FAILURE, Row, read_timings, task_row
 from ludus.store.parsing import parse
 from ludus.view.facts import items_of
@@ -62,7 +63,7 @@ def rollout_payload(index: RunIndex, rollout: int, query: str, sort: str) -> dic
         "calls": [_call(call) for call in items_of(row.get("model_calls"))[:MAX_ENTRIES]],
         "verdict": clipped(_verdict(row)),
         "failure": clipped({name: row[name] for name in FAILURE if name in row})
-        if facts["outcome"] == "failed"
+        if facts["outcome"] in UNREWARDED
         else None,
         "task": clipped(_task_fields(row)),
         "timings": _object(timings),

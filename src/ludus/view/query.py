@@ -117,7 +117,8 @@ def _filter(query: Query, name: str, value: str, negated: bool) -> None:
     elif name == "policy":
         query.add("instr(' ' || r.policy || ' ', ?) > 0", f" {value} ", negated=negated)
     else:
-        query.add(f"r.passed = {int(value not in ('no', '0', 'false'))} AND r.outcome != 'failed'", negated=negated)
+        passed = int(value not in ("no", "0", "false"))
+        query.add(f"r.passed = {passed} AND r.outcome NOT IN ('failed', 'ended_early')", negated=negated)
 
 
 def _number(query: Query, name: str, value: str, negated: bool) -> None:

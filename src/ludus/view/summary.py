@@ -57,7 +57,7 @@ def overview(database: sqlite3.Connection) -> dict[str, Any]:
         "failures": _failures(database),
         "masks": _grouped(database, "mask", "outcome = 'masked' AND final"),
         "tools": _tools(database),
-        "stop_reasons": _grouped(database, "stop_reason", "outcome != 'failed' AND final"),
+        "stop_reasons": _grouped(database, "stop_reason", "outcome NOT IN ('failed', 'ended_early') AND final"),
         "components": _named(database, "component"),
         "values": _named(database, "value"),
         "lengths": _lengths(database),
@@ -84,7 +84,7 @@ def outcome_counts(database: sqlite3.Connection) -> dict[str, int]:
     """The number of rollouts by outcome. `retried` counts failed attempts that were tried again."""
     ended = dict(database.execute("SELECT outcome, count(*) FROM rollouts WHERE final = 1 GROUP BY outcome").fetchall())
     retried = database.execute("SELECT count(*) FROM rollouts WHERE final = 0 AND outcome = 'failed'").fetchone()[0]
-    counts = {name: int(ended.get(name, 0)) for name in ("completed", "masked", "failed")}
+    counts = {name: int(ended.get(name, 0)) for name in ("completed", "masked", "failed", "ended_early")}
     return {"dispatched": sum(counts.values()), **counts, "retried": retried}
 
 
@@ -112,12 +112,13 @@ def _cost(database: sqlite3.Connection, prices: dict[str, Price], model: str, co
 
 
 def _spark(database: sqlite3.Connection) -> list[float | None]:
-    """The mean reward over time: of equal parts of the run, in the order in which rollouts ended."""
-    last = database.execute("SELECT max(id) FROM rollouts").fetchone()[0] or 0
-    parts: list[float | None] = [None] * min(SPARK, last)
+    """The mean reward over time: of equal parts of the completed rollouts, in the order in which they ended."""
+    done = database.execute(f"SELECT count(*) FROM rollouts WHERE {_DONE}").fetchone()[0]
+    parts: list[float | None] = [None] * min(SPARK, done)
     for part, mean in database.execute(
-        f"SELECT (id - 1) * ? / ? AS part, avg(reward) FROM rollouts WHERE {_DONE} GROUP BY part",
-        (len(parts), last or 1),
+        f"SELECT place * ? / ? AS part, avg(reward) FROM (SELECT reward, row_number() OVER (ORDER BY id) - 1 AS place "
+        f"FROM rollouts WHERE {_DONE}) GROUP BY part",
+        (len(parts), done or 1),
     ):
         parts[part] = mean
     return parts

@@ -21,7 +21,10 @@ def figures(run: dict[str, Any]) -> RenderableType:
 
 def _head(run: dict[str, Any]) -> list[RenderableType]:
     counts, tokens = run["counts"], run["tokens"]
-    line = ", ".join(f"{counts[name]:,} {name}" for name in ("dispatched", "completed", "failed", "masked", "retried"))
+    names = ("dispatched", "completed", "failed", "masked", "ended_early", "retried")
+    line = ", ".join(
+        f"{counts[name]:,} {name.replace('_', ' ')}" for name in names if counts[name] or name != "ended_early"
+    )
     environments = ", ".join(run["environments"])
     head = [text(one_line(f"{environments} with {run['model']}"), "bold"), text(line)]
     index, warnings = run["index"], run["warnings"]

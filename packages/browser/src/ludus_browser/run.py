@@ -10,6 +10,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
 from ludus.cli.screen import number, one_line, reward_style, text, whole
+from ludus.outcome import UNREWARDED
 from ludus.view.listing import rollouts_page
 from ludus.view.live_run import LiveRun
 from ludus_browser.figures import figures
@@ -147,7 +148,7 @@ def _tool_cells(tool: dict[str, Any]) -> list[Any]:
 
 
 def _rollout_cells(row: dict[str, Any]) -> list[Any]:
-    failed = row["outcome"] == "failed"
+    failed = row["outcome"] in UNREWARDED
     end = f"{row['stage']}: {row['kind']}" if failed else row["mask"] or row["stop_reason"] or "-"
     seconds = f"{row['seconds']:.2f}" if row["seconds"] is not None else "-"
     about = row["cause"] if failed else row["about"]

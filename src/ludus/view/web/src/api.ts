@@ -1,6 +1,6 @@
 // Questions to the server. An exported page answers them from data that it carries, a published one from files.
 
-export interface Counts { dispatched: number; completed: number; masked: number; failed: number; retried: number }
+export interface Counts { dispatched: number; completed: number; masked: number; failed: number; ended_early: number; retried: number }
 export interface Progress { bytes: number; facts: number; texts: number }
 export interface Cost { total: number | null; per_completed: number | null; unpriced_tokens: Record<string, number> }
 export interface RunLine {

@@ -87,7 +87,9 @@ export function RolloutList({ run, given, tags }: { run: string; given: Record<s
                 <td class="asked"><a href={open(index)}>{visible(row.about || row.rollout_id)}</a>
                   <div class="quiet small">{visible(row.task_id.slice(0, 60))} · repeat {row.repeat}{row.attempt > 1 && ` · attempt ${row.attempt}`}
                     {row.tags.map((tag) => <span class="tag" key={tag}>{visible(tag)}</span>)}{row.note && <span title={row.note}> ✎ note</span>}</div></td>
-                <td class="end" data-label="End">{row.outcome === "failed"
+                <td class="end" data-label="End">{row.outcome === "ended_early"
+                  ? <><span>ended early</span><div class="quiet small clip">{visible((row.cause ?? "").slice(0, 160))}</div></>
+                  : row.outcome === "failed"
                   ? <><span class="failed-text">{row.stage}: {row.kind}</span><div class="quiet small clip">{visible((row.cause ?? "").slice(0, 160))}</div></>
                   : <>{visible(row.stop_reason ?? "")}{row.mask && <div class="masked-text small clip">{visible(row.mask)}</div>}</>}</td>
                 <td class="number" data-label="Calls">{row.turns}{row.tool_errors > 0 && <div class="failed-text small">{plural(row.tool_errors, "error")}</div>}</td>

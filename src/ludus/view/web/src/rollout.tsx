@@ -94,7 +94,7 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
     ArrowRight: () => setUpTo((now) => (now === null ? null : Math.min(now + 1, steps))),
     ArrowLeft: () => setUpTo((now) => (now === null ? null : Math.max(now - 1, 0))),
   });
-  const visibleBlocks = blocks.slice(0, upTo ?? shown);
+  const visibleBlocks = blocks.slice(0, upTo ?? shown), early = endedEarly(data);
   return (
     <div class="conversation">
       <h2 class="sr-only">Conversation</h2>
@@ -112,7 +112,7 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
       {blocksOf(data.prompt).map((block) => <ItemView key={`p${block.at}`} block={block} words={words} />)}
       {data.items_total > 0 && <div class="divider"><span>the model answers</span></div>}
       {visibleBlocks.map((block) => <ItemView key={block.at} block={block} words={words} turnReward={rewards.get(block.at)} />)}
-      {data.failure && upTo === null && <div class="item failure"><h3>failed in stage {visible(String(data.failure.stage))}: {visible(String(data.failure.kind))}</h3>
+      {data.failure && upTo === null && <div class={`item ${early ? "" : "failure"}`}><h3>{early ? "ended early" : `failed in stage ${visible(String(data.failure.stage))}: ${visible(String(data.failure.kind))}`}</h3>
         <Text value={data.failure.cause ?? ""} mono />{data.failure.where && <p class="quiet">{visible(String(data.failure.where))}</p>}</div>}
       {!data.items_total && !data.failure && <p class="quiet">The model wrote nothing.</p>}
       {problem && <Problem text={problem} />}
@@ -166,17 +166,20 @@ function Raw({ run, id, size }: { run: string; id: number; size: number }) {
   );
 }
 
+const endedEarly = (data: OneRollout) => data.facts.outcome === "ended_early";
+
 const STAGE_ORDER = ["open", "connect", "model", "tool", "user", "verify", "group", "close"];
 
 function Side({ run, data, to }: { run: string; data: OneRollout; to: (id: number | null) => string | undefined }) {
-  const { verdict, timings, usage } = data;
+  const { verdict, timings, usage } = data, early = endedEarly(data);
   const parts = STAGE_ORDER.filter((stage) => typeof timings[stage] === "number" && timings[stage] > 0)
     .map((stage): [string, number] => [stage, stage === "model" ? Math.max(0, timings.model - (timings.connect ?? 0)) : timings[stage]]);
   const total = Math.max(timings.total ?? 0, parts.reduce((sum, [, value]) => sum + value, 0)) || 1;
   return (
     <aside aria-label="About this rollout">
       <section><h2>Verdict</h2>
-        {data.failure ? <p><span class="pill failed">failed</span> in stage <b>{visible(String(data.failure.stage))}</b>: {visible(String(data.failure.kind))}. No reward exists.</p>
+        {early ? <p><span class="pill none">ended early</span> {visible(String(data.failure?.cause ?? ""))}. No reward exists.</p>
+          : data.failure ? <p><span class="pill failed">failed</span> in stage <b>{visible(String(data.failure.stage))}</b>: {visible(String(data.failure.kind))}. No reward exists.</p>
           : <Pairs rows={[
               ["reward", <b class="big">{reward(verdict.reward)}</b>],
               ...(verdict.mask ? [["masked because", <span class="masked-text">{visible(String(verdict.mask))}</span>] as [string, any]] : []),

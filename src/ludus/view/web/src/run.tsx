@@ -70,6 +70,10 @@ function Figures({ run, data }: { run: string; data: Overview }) {
         <Stat name="Masked" note="not fit to train on">
           {counts.masked ? <a class="masked-text" href={list("outcome:masked")}>{whole(counts.masked)}</a> : "0"}
         </Stat>
+        {counts.ended_early > 0 && (
+          <Stat name="Ended early" note="by a limit of the run">
+            <a href={list("outcome:ended_early")}>{whole(counts.ended_early)}</a>
+          </Stat>)}
         <Stat name="Tokens" note={data.tokens.input === null ? "not recorded" : `written; ${short(data.tokens.input)} read`}>{short(data.tokens.output)}</Stat>
         {data.cost && <Stat name="Cost" note={data.cost.per_completed !== null ? `$${data.cost.per_completed.toFixed(4)} a rollout` : "prices missing"}>
           {data.cost.total === null ? "–" : `$${data.cost.total.toFixed(2)}`}</Stat>}

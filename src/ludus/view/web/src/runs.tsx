@@ -102,7 +102,8 @@ export function Runs() {
                   <CountBar counts={run.counts} total={run.state.total} />
                   <div class="quiet small">
                     {run.counts.failed > 0 && <span class="failed-text">{whole(run.counts.failed)} failed </span>}
-                    {run.counts.masked > 0 && <span class="masked-text">{whole(run.counts.masked)} masked</span>}
+                    {run.counts.masked > 0 && <span class="masked-text">{whole(run.counts.masked)} masked </span>}
+                    {run.counts.ended_early > 0 && <span>{whole(run.counts.ended_early)} ended early</span>}
                   </div>
                 </td>
                 <td class="number" data-label="Mean reward">

@@ -29,6 +29,7 @@ export function Loading() {
 
 /** How a rollout ended, by colour and by word. */
 export function Outcome({ outcome, reward, small }: { outcome: string; reward: number | null; small?: boolean }) {
+  if (outcome === "ended_early") return <span class="pill none">ended early</span>;
   if (outcome === "failed") return <span class="pill failed">{small ? "failed" : "failed, no reward"}</span>;
   const kind = outcome === "masked" ? "masked" : rewardClass(reward);
   return <span class={`pill ${kind}`}>{outcome === "masked" ? "masked " : small ? "" : "reward "}{rewardText(reward)}</span>;
@@ -43,6 +44,7 @@ export function rewardClass(reward: number | null): string {
 export function CountBar({ counts, total }: { counts: Counts; total: number | null }) {
   const all = Math.max(total ?? 0, counts.dispatched, 1);
   const said = `${whole(counts.completed)} completed, ${whole(counts.masked)} masked, ${whole(counts.failed)} failed` +
+    (counts.ended_early ? `, ${whole(counts.ended_early)} ended early` : "") +
     (total ? ` of ${whole(total)}` : "");
   return (
     <span class="count-bar" role="img" aria-label={said} title={said}>
