@@ -47,6 +47,7 @@ test-set-up: $(VENV)/installed
 	@sh tools/system_packages.sh
 	-@$(MAKE) --no-print-directory train || echo "torch could not be installed: tests that need it are skipped"
 	-@$(MAKE) --no-print-directory $(AXE) || echo "axe-core could not be installed: the test for barriers is skipped"
+	-@$(MAKE) --no-print-directory $(RAY)/installed || echo "Ray could not be installed: the test of a Ray cluster is skipped"
 	-@$(MAKE) --no-print-directory interop || echo "no other project's client: tests that need one are skipped"
 
 # All tests: first, shortly, as a machine without sandboxes, browser and Node would run them, then with all that is
@@ -60,14 +61,16 @@ test: test-set-up
 	OMP_NUM_THREADS=1 $(BIN)/python tests/suite.py $(IN_PARALLEL) && exit $$bare
 
 # The tests of Ray, in an environment of its own: Ray is large and starts slowly. They fail where no cluster comes up.
+# `make test` runs one of them, tests/collection/test_ray_local.py, which is skipped where Ray cannot be had.
+RAY_NEEDS := --editable '.[ray]' hypothesis psutil pytest pytest-asyncio
 $(RAY)/installed: pyproject.toml
 	$(PYTHON) -m venv $(RAY)
-	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[ray]' \
-		hypothesis psutil pytest pytest-asyncio
+	$(BIN)/uv pip install --quiet --python $(RAY)/bin/python $(RAY_NEEDS) || \
+		$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check $(RAY_NEEDS)
 	touch $@
 
 test-ray: $(RAY)/installed
-	LUDUS_TEST_RAY=1 $(RAY)/bin/python -m pytest tests/collection/test_ray.py tests/collection/test_ray_kills.py \
+	LUDUS_TEST_RAY=1 $(RAY)/bin/python -m pytest tests/collection/test_ray_local.py tests/collection/test_ray.py tests/collection/test_ray_kills.py \
 		tests/serve/test_serve_ray.py
 
 # What the tests of the transformers model need; without it they are skipped. Its comma would end an argument of `call`.

@@ -102,6 +102,7 @@ def _started() -> Any:
         os.environ.setdefault(name, value)
     from ray.cluster_utils import Cluster
 
+    Path("/tmp/ray").mkdir(exist_ok=True)  # `Cluster` writes its address there, and Ray makes only its own folders
     reason = ""
     for _ in range(START_ATTEMPTS):
         folder = Path(tempfile.mkdtemp(prefix="lr-", dir="/tmp"))

@@ -18,7 +18,7 @@ from ludus.collection.engines.ray_code import Code, read_runtime_environment
 from ludus.collection.engines.setup import SHIPPED, WorkerSetup
 from ludus.collection.options import Options
 from ludus.folder import WorkerNeeds
-from ludus.runtime.ray_cluster import start_reason
+from ludus.runtime.ray_cluster import error_words, start_reason
 
 
 def test_an_environment_declares_what_its_workers_need_and_set_changes_it(tmp_path):
@@ -119,7 +119,45 @@ def test_the_reason_of_a_failed_start_is_the_last_telling_line_of_rays_logs(tmp_
     logs.mkdir(parents=True)
     (logs / "raylet.out").write_text(
         "[I] start\n[C] agent_manager.cc: The raylet exited: the agent failed\n[I] bye\n"
-        "[state-dump] - process_failed_runtime_env_setup_failed: 0\n"
+        "[state-dump] - process_failed_runtime_env_setup_failed: 0\n- bytes errored: 0\n"
+        "[2026-11-17 21:42:00,042 I 9146 9150] (raylet) main.cc: Failed to read a message from node\n"
     )
     assert start_reason(tmp_path) == "raylet.out: [C] agent_manager.cc: The raylet exited: the agent failed"
     assert start_reason(tmp_path / "nothing") == ""
+
+
+PIP_FAILED = """Failed to set up runtime environment.
+Could not create the actor because its associated runtime env failed to be created.
+[Node 192.0.2.2] Traceback (most recent call last):
+  File "/ray/runtime_env_agent.py", line 561, in _create_runtime_env_with_retry
+    runtime_env_context = await asyncio.wait_for(
+ray.utils.SubprocessCalledProcessError: Run cmd[9] failed with the following details.
+Last 50 lines of stdout:
+      ERROR: No matching distribution found for setuptools>=40.8.0
+
+    note: This error originates from a subprocess, and is likely not a problem with pip."""
+IMPORT_FAILED = """The actor died because of an error raised in its creation task, ray::WorkerActor.__init__()
+  File "/ray/worker.py", line 5, in __init__
+Traceback (most recent call last):
+  File "/ray/actor.py", line 1, in <module>
+    import orjson
+ModuleNotFoundError: No module named 'orjson'"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            PIP_FAILED,
+            "Failed to set up runtime environment. ERROR: No matching distribution found for setuptools>=40.8.0",
+        ),
+        (IMPORT_FAILED, f"{IMPORT_FAILED.splitlines()[0]} ModuleNotFoundError: No module named 'orjson'"),
+        (
+            "The actor died.\n\tclass_name: WorkerActor\nWorker exit type: SYSTEM_ERROR",
+            "The actor died. Worker exit type: SYSTEM_ERROR",
+        ),
+        ("", "RuntimeError"),
+    ],
+)
+def test_an_error_of_ray_is_told_with_the_end_of_its_traceback(text, words):
+    assert error_words(RuntimeError(text)) == words

@@ -55,7 +55,11 @@ OBJECT_STORE_BYTES = 200 << 20
 #: Ray's log files that may say why a node did not start, and a pattern for such lines.
 _LOGS = ("raylet.err", "raylet.out", "gcs_server.err", "gcs_server.out", "dashboard_agent.log", "runtime_env_agent.log")
 _TELLING = re.compile(r"\b[CEF]\b \d|check fail|error|fatal|failed|timed out|no space|denied", re.IGNORECASE)
-_COUNTERS = re.compile(r"\[state-dump\]")  # these lines only count failures
+#: Lines that only count failures, and lines of the levels INFO and DEBUG.
+_NOT_TELLING = re.compile(r"\[state-dump\]|^[-\s]*[\w ]+: \d+$|\b[ID] \d+ \d+\]|\b(INFO|DEBUG)\b")
+
+#: Lines of an error that name the actor: they are no cause.
+_ACTOR_FIELDS = ("class_name", "actor_id", "pid", "namespace", "ip", "name")
 
 Say = Callable[[str], None]
 
@@ -124,7 +128,10 @@ async def _until_connected(
         try:
             await _with_messages(_call(thread, partial(init, address=address)), doing, say)
         except Exception as error:
-            raise UserError(f"cannot connect to the Ray cluster at {address}: {_first_line(error)}", _HINT) from error
+            raise UserError(
+                f"cannot connect to the Ray cluster at {address}: {f'{type(error).__name__}: {error_words(error)}'}",
+                _HINT,
+            ) from error
         return None
     reason = ""
     for attempt in range(1, START_ATTEMPTS + 1):
@@ -134,7 +141,7 @@ async def _until_connected(
             await _with_messages(_call(thread, partial(_start, init, folder, needed)), doing, say)
             return folder
         except BaseException as error:
-            reason = start_reason(folder) or _first_line(error)
+            reason = start_reason(folder) or f"{type(error).__name__}: {error_words(error)}"
             await _call(thread, import_ray().shutdown)
             shutil.rmtree(folder, ignore_errors=True)
             if not isinstance(error, Exception):
@@ -156,7 +163,9 @@ async def _check_listening(address: str) -> None:
             _, writer = await asyncio.open_connection(match[1], int(match[2]))
             writer.close()
     except (OSError, OverflowError, TimeoutError) as error:
-        reason = _first_line(error) if str(error) else f"no answer within {CONNECT_SECONDS:g} s"
+        reason = (
+            f"{type(error).__name__}: {error_words(error)}" if str(error) else f"no answer within {CONNECT_SECONDS:g} s"
+        )
         raise UserError(f"there is no Ray cluster at {address}: {reason}", _HINT) from error
 
 
@@ -207,11 +216,23 @@ def start_reason(folder: Path) -> str:
         for path in sorted(folder.glob(f"session_2*/logs/{name}")):
             with contextlib.suppress(OSError):
                 lines = path.read_text(errors="replace").splitlines()[-200:]
-                if told := [line for line in lines if _TELLING.search(line) and not _COUNTERS.search(line)]:
+                if told := [line for line in lines if _TELLING.search(line) and not _NOT_TELLING.search(line)]:
                     return f"{name}: {' '.join(told[-1].split())[:300]}"
     return ""
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+def error_words(error: BaseException) -> str:
+    """What an error of Ray says, in one line. If it quotes a traceback or the output of pip: the first line, and the
+    line that names the cause."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.strip().startswith(_ACTOR_FIELDS)]
+    cause = _cause(lines)
+    return " ".join(" ".join((lines[0], cause) if cause else lines).split())[:400] or type(error).__name__
+
+
+def _cause(lines: list[str]) -> str:
+    """The last error that pip printed or, if there is none, the exception at the end of the last traceback."""
+    if printed := [line.strip() for line in lines if line.strip().startswith("ERROR: ")]:
+        return printed[-1]
+    starts = [at for at, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    ends = [line for line in lines[starts[-1] + 1 :] if line.strip() and not line[0].isspace()] if starts else []
+    return ends[0] if ends else ""

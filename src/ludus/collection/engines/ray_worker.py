@@ -11,6 +11,7 @@ from typing import Any
 from ludus.collection.engines.connection import WorkerConnection
 from ludus.collection.engines.frames import READ_AHEAD, Frames
 from ludus.collection.engines.ray_actor import Taken
+from ludus.runtime.ray_cluster import error_words
 
 #: A resource that only the head of a cluster has.
 _HEAD = "node:__internal_head__"
@@ -110,7 +111,7 @@ class RayWorker(WorkerConnection):
         except (errors.RayActorError, errors.NodeDiedError, errors.ObjectLostError) as error:
             self._died, self.lost_with_machine = _death(error)
         except errors.RayError as error:  # such as a runtime environment that cannot be made
-            self._died = _words(error)
+            self._died = error_words(error)
         finally:
             self._reader.feed_eof()
 
@@ -120,10 +121,4 @@ def _death(error: Exception) -> tuple[str, bool]:
     unavailable = "unavailable" in type(error).__name__.lower()
     if unavailable or getattr(error, "preempted", False) or _NODE_DIED.search(str(error)):
         return "its node", True
-    return _words(error), False
-
-
-def _words(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("class_name", "actor_id", "pid", "namespace", "ip", "name"))]
-    return " ".join(told)[:300] or type(error).__name__
+    return error_words(error), False
