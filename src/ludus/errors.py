@@ -168,6 +168,10 @@ _LIBRARIES = ("<", _HERE, *(sysconfig.get_path(name) for name in ("stdlib", "pla
 STRAY_CANCEL = "CancelledError: something that it waited for was cancelled"
 
 
+#: What asyncio says to a method that starts an event loop while one runs.
+_SECOND_LOOP = re.compile(r"asyncio\.run\(\) cannot be called|This event loop is already running|Cannot run the event")
+
+
 class Failure(Exception):
     """Why a rollout has no reward: the kind of failure, its first cause, and the stage in which it happened.
 
@@ -221,6 +225,8 @@ def _first_cause(error: BaseException) -> str:
     while first.__cause__ is not None and first.__cause__ is not first:  # an exception may be its own cause
         first = first.__cause__
     text = f"{type(error).__name__}: {error}"
+    if isinstance(error, RuntimeError) and _SECOND_LOOP.match(str(error)):
+        return f"{text}. Write `await` in an `async def` method instead, or make the method a plain `def`"
     return text if first is error else f"{text} (first cause: {type(first).__name__}: {first})"
 
 

@@ -7,6 +7,7 @@ limit such as `--enough` ended has a `Failure` as its reason, and is nobody's mi
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -110,6 +111,9 @@ def _finite(value: Any) -> float:
             return number
     except (ArithmeticError, RuntimeError, TypeError, ValueError):
         pass  # an integer too large for a float, or an array with several elements
+    if inspect.iscoroutine(value):
+        value.close()  # or Python would warn that it was never awaited
+        raise _bad_verdict("the verdict is a coroutine: write `await` before the call that gives the reward")
     shown = f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"{value!r:.80}"
     raise _bad_verdict(f"a reward must be a finite number, not {shown}: return a number or a Verdict")
 

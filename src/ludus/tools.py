@@ -19,9 +19,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict  # pydantic reads the standard library's only from Python 3.12 on
 
-from ludus.errors import STRAY_CANCEL, Failure, place_of_error
+from ludus.errors import STRAY_CANCEL, Failure, defined_at, place_of_error
 from ludus.runtime.boundary import is_interrupt
-from ludus.runtime.encoding import encode
+from ludus.runtime.encoding import NotJsonError, encode, encode_result
 from ludus.runtime.keys import without_keys_and_paths
 from ludus.runtime.threads import awaited
 
@@ -80,9 +80,12 @@ class Tool:
             return _arguments_error(error)
         try:
             result = await awaited(self.function, owner, **values)
-            return result if isinstance(result, str) else encode(result).decode()
+            return result if isinstance(result, str) else encode_result(result).decode()
         except Failure:
             raise
+        except NotJsonError as error:
+            text = f"{self.name} returned {error}"
+            return error_text(text, raised=Raised("TypeError", text, defined_at(self.function)))
         except BaseException as error:
             if is_interrupt(error):
                 raise

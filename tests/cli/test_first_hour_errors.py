@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 import ludus
@@ -190,3 +191,20 @@ def test_a_folder_of_runs_is_told_to_name_one_of_them(tmp_path):
     (tmp_path / "first").mkdir()
     (tmp_path / "first" / "rollouts.jsonl").write_text("")
     assert message(show, tmp_path).endswith(f"Name one of the runs in it: ludus show {tmp_path}/first")
+
+
+@pytest.mark.parametrize("workers", [[], ["--workers", "1"]])
+def test_a_call_without_await_is_one_line_that_says_so(tmp_path, workers):
+    (tmp_path / "environment.yaml").write_text("name: forgets\nresources: resources.py:Forgets\n")
+    (tmp_path / "resources.py").write_text(
+        "from ludus import Resources\n\n\nclass Forgets(Resources):\n"
+        "    async def save(self):\n        pass\n\n"
+        "    async def verify(self, task, response):\n        self.save()\n        return 1.0\n"
+    )
+    (tmp_path / "rows.jsonl").write_text('{"responses_create_params": {"input": "hi"}}\n')
+    (tmp_path / "script.jsonl").write_text('"done"\n')
+    words = "collect . --model scripted:script.jsonl --input rows.jsonl --output out".split()
+    done = forked.run([*forked.START, *words, *workers], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "warning: Forgets.save never ran: write `await` before the call" in done.stderr
+    assert "tracemalloc" not in done.stderr

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import decimal
 import functools
 import json
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -220,6 +222,69 @@ async def test_a_base_exception_is_a_crash_of_its_stage(where):
 
     (rollout,) = await played(Panics)
     assert (rollout.error.stage, rollout.error.kind, rollout.error.cause) == (where, "crash", "Panic: unwrap on None")
+
+
+async def answer() -> float:
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        (object, "look returned object: return JSON"),
+        (lambda: {"rows": [1, {"cell": object()}]}, "look returned object: return JSON"),
+        (lambda: {"rows": (2**70, threading.Lock())}, "look returned lock: return JSON"),
+        (lambda: [lambda: 1], "look returned function: return JSON"),
+        (lambda: {"later": answer()}, "look returned a coroutine: await it"),
+        (lambda: (each for each in "abc"), "look returned generator: return JSON"),
+    ],
+)
+async def test_a_tool_that_returns_no_json_tells_its_author_and_shows_the_model_no_address(returned, says):
+    class Odd(Plain):
+        @ludus.tool
+        async def look(self) -> Any:
+            """Look."""
+            return returned()
+
+    (rollout,) = await played(Odd, script=[{"calls": [{"name": "look", "arguments": {}}]}, "done"])
+    (output,) = [item["output"] for item in rollout.response.output if item["type"] == "function_call_output"]
+    assert json.loads(output) == {"error": says}
+    (error,) = rollout.tool_errors
+    assert error["exception"] == "TypeError"
+    assert error["where"].startswith("test_foreign_code.py:")
+
+
+@pytest.mark.parametrize("returned", [decimal.Decimal("1.5"), Path("a"), {1}, float("nan"), ValueError("no"), b"x"])
+async def test_a_tool_may_return_whatever_has_a_text_of_its_own(returned):
+    class Fine(Plain):
+        @ludus.tool
+        async def look(self) -> Any:
+            """Look."""
+            return {"a": returned}
+
+    (rollout,) = await played(Fine, script=[{"calls": [{"name": "look", "arguments": {}}]}, "done"])
+    assert not rollout.tool_errors
+
+
+async def test_a_verdict_that_is_a_coroutine_and_a_second_event_loop_say_what_to_write():
+    class Forgets(Plain):
+        async def verify(self, task: Any, response: Any) -> Any:
+            return answer()
+
+    class Runs(Plain):
+        async def verify(self, task: Any, response: Any) -> float:
+            later = answer()
+            try:
+                return asyncio.run(later)
+            finally:
+                later.close()
+
+    (rollout,) = await played(Forgets)
+    cause = "the verdict is a coroutine: write `await` before the call that gives the reward"
+    assert (rollout.error.kind, rollout.error.cause) == ("bad_verdict", cause)
+    (rollout,) = await played(Runs)
+    assert rollout.error.kind == "crash"
+    assert "Write `await` in an `async def` method instead, or make the method a plain `def`" in rollout.error.cause
 
 
 async def test_the_model_reads_the_error_of_a_tool_that_panics_or_returns_a_cycle():

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from ludus.cli.help_text import HelpfulCommand, HelpfulGroup
+from ludus.runtime.unawaited import explain_unawaited
 
 #: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
 COMMANDS = tuple(
@@ -129,6 +130,7 @@ def ludus(
 
 def main() -> None:
     """Run the command line. A user error is one line on stderr and exit code 2, Ctrl-C exit code 130."""
+    explain_unawaited()
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:

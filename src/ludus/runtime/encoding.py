@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -12,12 +14,32 @@ from orjson import OPT_SERIALIZE_NUMPY, dumps
 _NO_NUMBER = re.compile("-?(NaN|Infinity)")
 
 
+#: The text of an object that has no text of its own: `<object object at 0x7f...>`.
+_ADDRESS = re.compile("<.* at 0x[0-9a-fA-F]+>", re.DOTALL)
+
+
+class NotJsonError(TypeError):
+    """A value that JSON lacks and that has no text of its own."""
+
+
 def encode(value: Any) -> bytes:
     """Compact JSON. Values that JSON lacks are approximated: a set becomes a list, a lone surrogate a `?`."""
+    return _encode(value, _default)
+
+
+def encode_result(value: Any) -> bytes:
+    """Compact JSON like that of `encode`. Raises `NotJsonError` for a value that is only an address to its reader."""
+    return _encode(value, _default_of_result)
+
+
+def _encode(value: Any, default: Callable[[Any], Any]) -> bytes:
     try:
-        return dumps(value, _default, OPT_SERIALIZE_NUMPY)
-    except (TypeError, ValueError):
-        return json.dumps(_simplified(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        return dumps(value, default, OPT_SERIALIZE_NUMPY)
+    except (TypeError, ValueError) as error:
+        if isinstance(error.__cause__, NotJsonError):
+            raise error.__cause__ from None
+        simplified = _simplified(value, default)
+        return json.dumps(simplified, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 #: Every byte of a line as `0` (a digit), `.`, or `x` (any other byte). The digits of a fraction follow `.`.
@@ -54,12 +76,22 @@ def _default(value: Any) -> Any:
     return str(value)
 
 
-def _simplified(value: Any) -> Any:
+def _default_of_result(value: Any) -> Any:
+    if inspect.iscoroutine(value):
+        value.close()  # or Python would warn that it was never awaited
+        raise NotJsonError("a coroutine: await it")
+    plain = _default(value)
+    if isinstance(plain, str) and _ADDRESS.fullmatch(plain):
+        raise NotJsonError(f"{type(value).__name__}: return JSON")
+    return plain
+
+
+def _simplified(value: Any, default: Callable[[Any], Any]) -> Any:
     """The value rebuilt from types that the standard library can encode: slow, for values that orjson refuses."""
     if isinstance(value, dict):
-        return {str(key): _simplified(item) for key, item in value.items()}
+        return {str(key): _simplified(item, default) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_simplified(item) for item in value]
+        return [_simplified(item, default) for item in value]
     if isinstance(value, orjson.Fragment):
         return orjson.loads(orjson.dumps(value))
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
@@ -68,4 +100,4 @@ def _simplified(value: Any) -> Any:
         return hex(value)  # too large for JSON parsers, and beyond 4,300 digits Python refuses to print it
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    return _simplified(_default(value))
+    return _simplified(default(value), default)

@@ -36,6 +36,7 @@ from ludus.data.row_checks import parse_row
 from ludus.errors import UserError
 from ludus.runtime.garbage import fewer_garbage_collections
 from ludus.runtime.running import run
+from ludus.runtime.unawaited import explain_unawaited
 
 #: Seconds between two reports on the rollouts in flight.
 REPORT_SECONDS = 0.25
@@ -44,6 +45,7 @@ REPORT_SECONDS = 0.25
 def main() -> None:
     """Play until the collection says that there is no more work, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the collection handles Ctrl-C
+    explain_unawaited()
     _end_with_the_collection()
     reports = os.dup(1)
     os.dup2(2, 1)
