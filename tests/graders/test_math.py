@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,8 +22,16 @@ from ludus.graders.math_size import MOST_BITS, bits, too_large
 from ludus.graders.units import unit_of
 from ludus.runtime.processes import shared_pool
 
+on_one_loop = pytest.mark.asyncio(loop_scope="module")
+
 #: Ten thousand openings of a formula, none closed: the library's patterns need minutes.
 ENDLESS = "\\[\n" * 10_000
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", autouse=True)
+async def _one_pool_for_all() -> AsyncIterator[None]:
+    async with shared_pool():
+        yield
 
 
 def equal(expected: str, answer: str, compat: bool = False) -> bool | None:
@@ -251,13 +261,13 @@ BOMBS = [
 
 
 @pytest.mark.parametrize("answer", BOMBS)
+@on_one_loop
 async def test_an_answer_that_is_too_large_to_compute_is_wrong_by_its_structure(answer: str) -> None:
-    async with shared_pool():
-        for compat in (False, True)[: 1 + (len(answer) < 50 and ";" not in answer)]:
-            found = await check_math("7", rf"\boxed{{{answer}}}", compat=compat)
-            assert (found.equal, found.failure) == (False, None)
-            assert found.refused
-            assert found.refused.startswith("the answer ")
+    for compat in (False, True)[: 1 + (len(answer) < 50 and ";" not in answer)]:
+        found = await check_math("7", rf"\boxed{{{answer}}}", compat=compat)
+        assert (found.equal, found.failure) == (False, None)
+        assert found.refused
+        assert found.refused.startswith("the answer ")
 
 
 def test_a_long_list_is_right_if_the_expected_answer_is_as_long() -> None:
@@ -273,6 +283,7 @@ def test_a_large_answer_is_right_if_the_expected_answer_is_written_the_same() ->
     assert equal("9^{9^9}", "7") is False
 
 
+@on_one_loop
 async def test_an_answer_to_an_expected_answer_that_nobody_can_compute_has_no_verdict() -> None:
     found = await check_math("9^{9^9}", r"\boxed{9^{387420489}}")
     assert (found.equal, found.failure and found.failure.kind) == (None, "undecided")
@@ -310,12 +321,12 @@ def test_a_plain_power_is_not_refused(base: int, power: int) -> None:
     assert too_large(Pow(Integer(base), Integer(power), evaluate=False)) is None
 
 
+@on_one_loop
 async def test_blank_expected_answers_are_not_readable_and_all_others_are() -> None:
-    async with shared_pool():
-        for blank in ("", " ", "$$", r"\(\)", r"\text{}", r"\text{ }", "}"):
-            assert not await is_readable(blank), blank
-        for answer in ("7", r"\emptyset", "yes", "???", "-", r"\begin{pmatrix}1\end{pmatrix}"):
-            assert await is_readable(answer), answer
+    for blank in ("", " ", "$$", r"\(\)", r"\text{}", r"\text{ }", "}"):
+        assert not await is_readable(blank), blank
+    for answer in ("7", r"\emptyset", "yes", "???", "-", r"\begin{pmatrix}1\end{pmatrix}"):
+        assert await is_readable(answer), answer
 
 
 def test_delimiters_around_the_expected_answer_are_removed() -> None:
@@ -353,13 +364,13 @@ def test_a_missing_math_verify_raises_an_error_with_the_install_command(monkeypa
         require_math()
 
 
+@on_one_loop
 async def test_an_answer_that_uses_up_its_cpu_time_has_no_verdict() -> None:
-    async with shared_pool():
-        assert await check_math("7", r"\boxed{7}") == MathResult(equal=True, extracted="7")
-        for compat in (False, True):
-            found = await check_math("7", ENDLESS, seconds=0.3, compat=compat)
-            assert (found.equal, found.failure and found.failure.kind) == (None, "timeout")
-        assert (await check_math("7", r"\boxed{7}")).equal
+    assert await check_math("7", r"\boxed{7}") == MathResult(equal=True, extracted="7")
+    for compat in (False, True):
+        found = await check_math("7", ENDLESS, seconds=0.3, compat=compat)
+        assert (found.equal, found.failure and found.failure.kind) == (None, "timeout")
+    assert (await check_math("7", r"\boxed{7}")).equal
 
 
 pieces = [
@@ -424,6 +435,7 @@ def test_any_answer_gets_a_verdict_without_an_error(answer: str, expected: list[
         assert found.equal in (True, False) or found.reason
 
 
+@on_one_loop
 async def test_hostile_texts_are_never_right() -> None:
     hostile = [
         "\\boxed{" + "{" * 20_000,
@@ -432,8 +444,7 @@ async def test_hostile_texts_are_never_right() -> None:
         "(" * 20_000,
         "$" + "(" * 500 + "7" + ")" * 500 + "$",
     ]
-    async with shared_pool():
-        assert not any([(await check_math("7", text, seconds=2.0)).equal for text in hostile])
+    assert not any([(await check_math("7", text, seconds=2.0)).equal for text in hostile])
 
 
 @pytest.mark.parametrize(

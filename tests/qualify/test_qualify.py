@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import json
@@ -119,6 +120,12 @@ def shown_card(card: Card) -> str:
     return " ".join(console.export_text().split())
 
 
+@functools.cache
+def card_of(resources: type[Resources]) -> Card:
+    """The card of a verifier of sums. Several tests look at the same one."""
+    return qualify(resources, input=ROWS * 2)
+
+
 def failed_checks(card: Card) -> dict[str, str]:
     return {check.name: check.reason for check in card.checks if check.status == "failed"}
 
@@ -135,7 +142,7 @@ def test_every_built_in_environment_can_be_trusted(name):
 
 
 def test_a_sound_verifier_passes_every_check():
-    card = qualify(Sums, input=ROWS)
+    card = card_of(Sums)
     assert {check.status for check in card.checks} == {"ok"}
     assert card.oracle == 1.0
     assert card.false_positive.total
@@ -161,7 +168,7 @@ def test_all_families_of_bad_policies_are_tried_on_tasks_with_options():
     ],
 )
 def test_a_broken_verifier_fails_for_the_right_reason(broken, check, words):
-    card = qualify(broken, input=ROWS * 2)
+    card = card_of(broken)
     assert not card.passed
     assert words in failed_checks(card)[check]
 
@@ -177,7 +184,7 @@ def test_a_broken_verifier_fails_for_the_right_reason(broken, check, words):
     ],
 )
 def test_a_broken_verifier_fails_only_the_check_for_its_fault(broken, checks):
-    assert set(failed_checks(qualify(broken, input=ROWS))) == checks
+    assert set(failed_checks(card_of(broken))) == checks
 
 
 class NoAnswer(Resources):
@@ -217,7 +224,7 @@ def test_fewer_than_five_rows_are_not_called_trusted_and_their_number_is_named(r
 
 
 def test_a_card_says_that_no_bad_policy_earned_anything():
-    assert "best exploit 0.000: no bad policy earned anything" in shown_card(qualify(Sums, input=ROWS))
+    assert "best exploit 0.000: no bad policy earned anything" in shown_card(card_of(Sums))
 
 
 def test_rows_without_an_answer_beside_rows_with_one_are_not_shown_to_be_judged_right():
@@ -232,8 +239,8 @@ def test_rows_without_an_answer_beside_rows_with_one_are_not_shown_to_be_judged_
 
 
 def test_the_card_says_which_field_the_right_answers_come_from():
-    card = qualify(Sums, input=ROWS)
-    assert card.gold_from == {"the field expected_answer of the rows": 5}
+    card = card_of(Sums)
+    assert card.gold_from == {"the field expected_answer of the rows": 10}
     assert "right answers from the field expected_answer of the rows" in shown_card(card)
 
 
@@ -245,7 +252,7 @@ def test_the_card_says_which_function_gave_the_right_answers(folder, name):
 
 
 def test_a_failed_oracle_says_where_its_answers_come_from():
-    assert "the field expected_answer of the rows" in failed_checks(qualify(NeverRewards, input=ROWS))["oracle"]
+    assert "the field expected_answer of the rows" in failed_checks(card_of(NeverRewards))["oracle"]
 
 
 def test_a_strict_verifier_is_sound_and_has_a_rate_of_strictness():
@@ -275,7 +282,7 @@ def test_a_limit_on_strictness_is_kept_where_it_is_asked_for():
     ],
 )
 def test_the_verdict_tells_unsound_from_broken(broken, verdict):
-    assert qualify(broken, input=ROWS * 2).verdict == verdict
+    assert card_of(broken).verdict == verdict
 
 
 class PaysForTrying(Sums):
