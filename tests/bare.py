@@ -2,12 +2,13 @@
 
 python tests/bare.py ARGUMENTS OF PYTEST
 
-PATH becomes a folder of links to every program but those of `HIDDEN`. The tests are those of every file that mentions
-one of them, or an environment that needs one; slow ones only if the test itself does, so that the run is short.
+PATH becomes a folder of links to every program but those of `HIDDEN`. The tests are those that mention one of them, or
+an environment that needs one; and all tests of a file whose imports, helpers or fixtures do, but for slow ones.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import os
@@ -36,15 +37,29 @@ def test_files() -> list[str]:
 
 
 def concerns(item: pytest.Item) -> bool:
-    """Whether a test of these files belongs to the run: not one about an environment that needs nothing hidden, and not
-    a slow one that mentions nothing hidden itself."""
+    """Whether a test of these files belongs to the run: not if it is about an environment that needs nothing hidden. A
+    test that mentions nothing hidden itself belongs to it if the rest of its file does and the test is not slow."""
     if not isinstance(item, pytest.Function):
         return True
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
     about = {value for value in values if isinstance(value, str)} & _environments().keys()
     if about and not any(_environments()[name] for name in about):
         return False
-    return item.get_closest_marker("slow") is None or mentions(inspect.getsource(item.function))
+    if mentions(inspect.getsource(item.function)):
+        return True
+    return item.get_closest_marker("slow") is None and mentions(_outside_tests(item.path))
+
+
+@functools.cache
+def _outside_tests(path: Path) -> str:
+    """What a test file says outside of its test functions: imports, constants, helpers, fixtures."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            lines[first - 1 : node.end_lineno] = [""] * ((node.end_lineno or first) - first + 1)
+    return "\n".join(lines)
 
 
 def mentions(text: str) -> bool:
@@ -72,7 +87,11 @@ def _environments() -> dict[str, bool]:
     """The built-in environments and recipes, and whether they run programs in a sandbox."""
     folders = [*ROOT.glob("src/ludus/environments/*/"), *ROOT.glob("src/ludus/cookbook/*/")]
     return {
-        folder.name: any("sandbox" in path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+        folder.name: any(
+            "sandbox" in path.read_text(encoding="utf-8")
+            for path in folder.glob("*.py")
+            if not path.name.startswith("test_")
+        )
         for folder in sorted(folders)
     }
 

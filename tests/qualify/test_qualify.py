@@ -28,15 +28,10 @@ from ludus.qualify.judge import respond
 from ludus.qualify.policies import NAMES
 from ludus.qualify.run import qualify
 
-#: Environments with slow verifiers, which run programs or prove formulas. All of qualification takes up to minutes for
-#: one row there; `test_no_heavy_environment_fails_a_check` and test_cheats.py play a part of it.
-HEAVY = {"code_gen", "code_tests", "gymnasium", "math_with_code", "math_with_judge", "mini_swe_agent", "reasoning_gym"}
-HEAVY |= {"swerl_gen", "terminal", "text_to_sql"}
 #: An example whose every rollout earns 1: it has no wrong answers.
 PAYS_ALWAYS = "example_single_tool_call"
 #: Environments from a server or another package: other test files qualify them.
 ELSEWHERE = {"openenv", "verifiers"}
-QUICK = sorted(set(folders()) - HEAVY - ELSEWHERE)
 ROWS: list[dict[str, Any]] = [
     {"responses_create_params": {"input": f"What is {n} + 200? Use \\boxed{{}}."}, "expected_answer": str(n + 200)}
     for n in (3, 5, 17, 29, 41)
@@ -130,7 +125,17 @@ def failed_checks(card: Card) -> dict[str, str]:
     return {check.name: check.reason for check in card.checks if check.status == "failed"}
 
 
-@pytest.mark.parametrize("name", QUICK)
+#: Not those with slow verifiers, which run programs or prove formulas. All of qualification takes up to minutes for one
+#: row there; `test_no_heavy_environment_fails_a_check` and test_cheats.py play a part of it.
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        set(folders())
+        - {"code_gen", "code_tests", "gymnasium", "math_with_code", "math_with_judge", "mini_swe_agent"}
+        - {"reasoning_gym", "swerl_gen", "terminal", "text_to_sql"}
+        - ELSEWHERE
+    ),
+)
 def test_every_built_in_environment_can_be_trusted(name):
     card = qualify(name, limit=5, odd=0)  # tests/qualify/test_odd_answers.py plays odd answers
     assert not failed_checks(card)
