@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+#: How many examples hypothesis tries where a test says nothing else. `LUDUS_EXAMPLES=1000 make test` looks longer.
+EXAMPLES = int(os.environ.get("LUDUS_EXAMPLES", "50"))
+
+settings.register_profile(
+    "any machine",
+    settings.default,
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("any machine")
 
 

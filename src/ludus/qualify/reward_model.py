@@ -7,6 +7,7 @@ the reply.
 
 from __future__ import annotations
 
+import functools
 import re
 
 import orjson
@@ -35,5 +36,6 @@ def respond(request: Request) -> str:
     return f"The first says: {responses['1']}\nThe second says: {responses['2']}\n{verdict}"
 
 
+@functools.lru_cache(maxsize=64)  # responses of a group meet in many prompts, and some are a megabyte long
 def _normalized(text: str) -> str:
     return _NOISE.sub("", text.casefold())
