@@ -74,7 +74,7 @@ test-ray: $(RAY)/installed
 		tests/serve/test_serve_ray.py
 
 # What the tests of the transformers model need; without it they are skipped. Its comma would end an argument of `call`.
-TRAIN_EXTRAS := '.[plot]' --editable 'packages/trainers[train]'
+TRAIN_EXTRAS := '.[train,plot]'
 $(VENV)/train: $(VENV)/installed
 	$(PIP) --no-compile 'torch==2.13.0'
 	$(call install,--editable $(TRAIN_EXTRAS))

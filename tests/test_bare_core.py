@@ -16,6 +16,7 @@ OF_EXTRAS = (
     "ludus.graders.math_",  # math
     "ludus.integrations.verifiers_tasks",  # verifiers
     "ludus.models.aiohttp_client",  # aiohttp
+    "ludus.models.transformers_",  # train
 )
 
 LOAD_ALL = """

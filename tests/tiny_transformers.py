@@ -8,13 +8,13 @@ from typing import Any
 
 import lazily
 import pytest
-from ludus_trainers.transformers import TransformersModel
 
+from ludus.models.transformers import TransformersModel
 from ludus.tokens import Tokens
 
-torch = lazily.imported("torch", "pip install 'ludus-trainers[train]'")
-transformers = lazily.imported("transformers", "pip install 'ludus-trainers[train]'")
-tokenizers = lazily.imported("tokenizers", "pip install 'ludus-trainers[train]'")
+torch = lazily.imported("torch", "pip install 'ludus-gym[train]'")
+transformers = lazily.imported("transformers", "pip install 'ludus-gym[train]'")
+tokenizers = lazily.imported("tokenizers", "pip install 'ludus-gym[train]'")
 
 CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>
@@ -103,7 +103,7 @@ _GGUF_LAYER = {
 
 def write_gguf(path: str) -> None:
     """Write `llama()` and `tokenizer()` as one GGUF file."""
-    gguf = pytest.importorskip("gguf", reason="needs gguf: pip install 'ludus-trainers[train]'")
+    gguf = pytest.importorskip("gguf", reason="needs gguf: pip install 'ludus-gym[train]'")
     words, model = tokenizer(), llama()
     config, writer = model.config, gguf.GGUFWriter(path, "llama")
     vocabulary = json.loads(words.backend_tokenizer.to_str())["model"]

@@ -37,7 +37,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "models": (
         "ludus.models",
         "Models, and `open_model`, which turns a spec into one.",
-        ["models", *_in("models", "scripted openai vllm azure local replay remote")],
+        ["models", *_in("models", "scripted openai vllm azure local transformers replay remote")],
     ),
     "agents": (
         "ludus.agents",
@@ -59,14 +59,13 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "train": (
         "ludus.train",
-        "Groups of rollouts for trainers.",
-        [*_in("train", "contract group policy stored rows"), "data.advantages"],
+        "Groups of rollouts for trainers, and the adapters for TRL.",
+        [*_in("train", "contract group policy stored rows trl trl_environment"), "data.advantages"],
     ),
     "trainers": (
         "ludus_trainers",
-        "Adapters for trainers, and models of transformers: `pip install ludus-trainers`.",
-        _in("ludus_trainers", "trl trl_environment trl_worker transformers player rows token_engine prompts")
-        + _in("ludus_trainers", "verl verl_data skyrl areal slime tinker art openrlhf"),
+        "Adapters for other trainers: `pip install ludus-trainers`.",
+        _in("ludus_trainers", "player rows token_engine prompts verl verl_data skyrl areal slime tinker art openrlhf"),
     ),
     "trust": (
         "Checks and figures",

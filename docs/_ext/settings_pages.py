@@ -65,7 +65,7 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
             "ludus.models.azure:AzureModel.Config": "`azure:DEPLOYMENT`",
             "ludus.models.remote:RemoteModel.Config": "`remote:URL`",
             "ludus.models.local:LocalModel.Config": "`local` and `local:FILE`",
-            "ludus_trainers.transformers:TransformersModel.Config": "`transformers:PATH_OR_NAME`",
+            "ludus.models.transformers:TransformersModel.Config": "`transformers:PATH_OR_NAME`",
             "ludus_trainers.token_engine:TokenEngine.Config": "a trainer's own engine, in Python",
             "ludus.http.retries:Retries": "retries of an endpoint",
         },

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ludus_trainers.transformers import TransformersModel
-from ludus_trainers.transformers_load import load
 from micro import micro_model
 from plotting import mean_interval
 
@@ -15,6 +13,8 @@ import ludus
 from ludus import Resources
 from ludus.compare.comparison import interval_of_mean
 from ludus.errors import UserError
+from ludus.models.transformers import TransformersModel
+from ludus.models.transformers_load import load
 
 Row = dict[str, Any]
 

@@ -59,7 +59,6 @@ def test_the_help_lists_it_and_a_package_that_cannot_be_loaded_hides_no_other_co
     ("words", "what", "package"),
     [
         ("bench mcqa --in-flight 8", "ludus bench (measures rollouts a second and what limits them)", "ludus-bench"),
-        ("conformance verl", "ludus conformance (checks what a trainer gets of each rollout)", "ludus-trainers"),
         ("browse runs", "ludus browse (shows runs in the terminal)", "ludus-browser"),
         ("show runs --browse", "ludus browse (shows runs in the terminal)", "ludus-browser"),
     ],

@@ -14,8 +14,8 @@ from ludus.data.export.format import Choices
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-trl = lazily.imported("trl", "pip install 'ludus-trainers[train]'")
-datasets = lazily.imported("datasets", "pip install 'ludus-trainers[train]'")
+trl = lazily.imported("trl", "pip install 'ludus-gym[train]'")
+datasets = lazily.imported("datasets", "pip install 'ludus-gym[train]'")
 
 #: TRL computes in bfloat16 by default, which a CPU emulates at a twentieth of the speed.
 FAST = {"bf16": False, "gradient_checkpointing": False}

@@ -244,7 +244,7 @@ def test_each_row_of_another_program_counts(tmp_path: Path, whole: Path):
     folder = run.write(tmp_path / "run")
     total = {"dispatched": 4, "completed": 4, "masked": 0, "failed": 0}
     assert ludus.load(folder).metrics["counts"] == Profile([folder]).summary()["overall"]["counts"] == total
-    assert viewed(folder) == {**total, "retried": 0}
+    assert viewed(folder) == {**total, "ended_early": 0, "retried": 0}
     assert Scores.read(folder).scored == rescore(folder, Said).rows == 4
     assert export(folder, "grpo", tmp_path / "out.jsonl").left_out == {"duplicate": 1}
     assert shown(folder, 4)

@@ -119,7 +119,8 @@ def check_packages(clean: CleanEnvironment, version: str) -> None:
     for command in ("browse", "credit"):
         clean.ludus(command, "--help")
     clean.ludus("bench", "mcqa", "--in-flight", "4", "--rollouts", "4", "--delay", "0")
-    clean.ludus("conformance", "feed")
+    kit = "from ludus.train.conformance.adapters import find_adapter; print(find_adapter('verl').name)"
+    run([str(clean.python), "-c", kit], clean.work)
 
 
 def extras(root: Path) -> dict[str, str]:

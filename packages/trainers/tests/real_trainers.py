@@ -20,9 +20,10 @@ import typing_extensions
 # SkyRL declares fields of pydantic with typing.TypedDict, which pydantic refuses before Python 3.12.
 typing.TypedDict = typing_extensions.TypedDict  # type: ignore[misc,assignment]
 
-from ludus_trainers.conformance.adapters import find_adapter  # noqa: E402
-from ludus_trainers.conformance.checking import check  # noqa: E402
 from stub_engine import ROW, Doubling, StubEngine  # noqa: E402
+
+from ludus.train.conformance.adapters import find_adapter  # noqa: E402
+from ludus.train.conformance.checking import check  # noqa: E402
 
 
 async def drive_verl() -> None:

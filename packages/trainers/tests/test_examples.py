@@ -8,7 +8,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from ludus_trainers.conformance.adapters import find_adapter
+
+from ludus.train.conformance.adapters import ADAPTERS, find_adapter
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -61,7 +62,7 @@ def test_openrlhfs_agent_file_defines_the_class_that_openrlhf_looks_for(monkeypa
 
 def test_the_page_and_the_help_name_every_adapter() -> None:
     page = (ROOT / "docs" / "trainers.md").read_text() + (ROOT / "docs" / "training.md").read_text()
-    for name in entry_points(group="ludus.trainers").names:
+    for name in (*ADAPTERS, *entry_points(group="ludus.trainers").names):
         assert name in page, name
 
 

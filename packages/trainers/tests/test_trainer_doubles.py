@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from ludus_trainers.conformance.adapters import find_adapter
-from ludus_trainers.conformance.checking import check
 from ludus_trainers.player import NotTrainable
 from ludus_trainers.token_engine import TokenEngine
 from stub_engine import ROW, Doubling, StubEngine
 from training import Judged, policy
 
 from ludus.errors import UserError
+from ludus.train.conformance.adapters import find_adapter
+from ludus.train.conformance.checking import check
 from ludus.train.policy import GroupPolicy
 
 
@@ -134,7 +134,7 @@ def test_a_missing_trainer_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _deliver(name: str) -> None:
-    from ludus_trainers.conformance.script import script
+    from ludus.train.conformance.script import script
 
     adapter: Any = find_adapter(name)
     await adapter._deliver(script())

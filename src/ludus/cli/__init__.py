@@ -19,7 +19,8 @@ from ludus.runtime.unawaited import explain_unawaited
 
 #: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
 COMMANDS = tuple(
-    "envs collect merge chat new show view verify recall compare profile qualify serve status doctor data".split()
+    "envs collect merge chat new show view verify recall compare conformance profile qualify serve status "
+    "doctor data".split()
 )
 
 #: The entry point group of commands in other packages: functions with typer's annotations, or groups.
@@ -28,7 +29,6 @@ _GROUP = "ludus.commands"
 _PACKAGES = {
     "bench": ("measures rollouts a second and what limits them", "bench"),
     "browse": ("shows runs in the terminal", "browser"),
-    "conformance": ("checks what a trainer gets of each rollout", "trainers"),
     "credit": ("estimates what every turn of a rollout was worth", "credit"),
 }
 

@@ -25,7 +25,7 @@ PACKAGES = {
     "nemo-gym": "NeMo Gym's commands and Python names",
     "sandboxes": "sandboxes of Daytona, e2b and Modal",
     "telemetry": "--otel, --metrics-port and --log-to: spans, metrics and charts",
-    "trainers": "TRL, verl, SkyRL and other trainers; models of transformers; ludus conformance",
+    "trainers": "adapters for verl, SkyRL and other trainers",
 }
 
 _REQUIREMENT = re.compile(r"""([A-Za-z0-9._-]+).*;.*extra\s*==\s*["']([^"']+)["']""")

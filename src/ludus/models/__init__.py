@@ -7,7 +7,7 @@
 | `URL#NAME` | any endpoint that speaks Responses or Chat Completions (OpenRouter, llama.cpp, ...) |
 | `vllm:URL#NAME`, `sglang:URL#NAME` | a server that can return token ids |
 | `azure:DEPLOYMENT` | Azure OpenAI |
-| `transformers:PATH_OR_NAME` | a Hugging Face model in this process (package ludus-trainers) |
+| `transformers:PATH_OR_NAME` | a Hugging Face model in this process |
 | `remote:URL` | a model server of `ludus serve` or of NeMo Gym |
 | `replay:FILE` | the answers of a recorded collection |
 | `scripted:FILE`, `scripted:module:function` | fixed answers |
@@ -19,11 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from ludus.errors import UserError, did_you_mean, missing_package
+from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
 from ludus.runtime.settings import checked, read_yaml
 from ludus.runtime.urls import shown_url
@@ -53,10 +52,10 @@ def open_model(spec: str | Settings | Model, settings: Settings | None = None) -
     if spec.startswith(("http://", "https://")):
         return _openai(spec, fields)
     kind, _, rest = spec.partition(":")
-    if (opener := _opener(kind)) is None:
-        hint = f"{did_you_mean(kind, model_kinds())} An endpoint is written URL#NAME"
+    if kind not in KINDS:
+        hint = f"{did_you_mean(kind, KINDS)} An endpoint is written URL#NAME"
         raise UserError(f"unknown model {shown_url(spec)}", hint)
-    return opener(rest, fields)
+    return KINDS[kind](rest, fields)
 
 
 def _configured(kind: str, fields: Settings) -> Model:
@@ -110,6 +109,10 @@ def _remote(rest: str, settings: Settings) -> Model:
     return _configured("remote:RemoteModel", {"base_url": url if url.endswith("/v1") else f"{url}/v1", **settings})
 
 
+def _transformers(rest: str, settings: Settings) -> Model:
+    return _configured("transformers:TransformersModel", {**({"path": rest} if rest else {}), **settings})
+
+
 def _azure(rest: str, settings: Settings) -> Model:
     if not rest and "model" not in settings:
         raise UserError("azure names no deployment", "Write it as azure:DEPLOYMENT")
@@ -122,33 +125,11 @@ KINDS: dict[str, Callable[[str, Settings], Model]] = {
     "vllm": _vllm,
     "sglang": partial(_vllm, kind="sglang"),
     "azure": _azure,
+    "transformers": _transformers,
     "remote": _remote,
     "replay": _replay,
     "scripted": _scripted,
 }
-
-
-#: The entry point group of models in other packages: functions like those of `KINDS`.
-_GROUP = "ludus.models"
-#: The models that the package ludus-trainers knows.
-_OF_TRAINERS = ("transformers",)
-
-
-def _opener(kind: str) -> Callable[[str, Settings], Model] | None:
-    """What opens a model of this kind: ours, or one of another package. Raises a `UserError` with the pip command."""
-    if kind in KINDS:
-        return KINDS[kind]
-    if others := entry_points(group=_GROUP, name=kind):
-        opener: Callable[[str, Settings], Model] = others[kind].load()
-        return opener
-    if kind in _OF_TRAINERS:
-        raise missing_package(f"model {kind}", "trainers")
-    return None
-
-
-def model_kinds() -> set[str]:
-    """The kinds that a spec can name: ours, and those of other packages."""
-    return {*KINDS, *_OF_TRAINERS, *entry_points(group=_GROUP).names}
 
 
 def _endpoint(rest: str, kind: str = "") -> Settings:
@@ -164,9 +145,9 @@ def _endpoint(rest: str, kind: str = "") -> Settings:
 def _from_block(block: Settings, settings: Settings, where: str) -> Model:
     fields = {**block, **settings}
     kind = str(fields.pop("type", ""))
-    if (opener := _opener(kind)) is None:
-        raise UserError(f"{where}: unknown type {kind or '(none)'}", did_you_mean(kind, model_kinds()))
-    return opener("", fields)
+    if kind not in KINDS:
+        raise UserError(f"{where}: unknown type {kind or '(none)'}", did_you_mean(kind, KINDS))
+    return KINDS[kind]("", fields)
 
 
 def _read_block(path: Path) -> Settings:

@@ -1,8 +1,7 @@
 # TRL gets every token of the scripted rollouts, and a model of transformers answers a question of mcqa
-# without: pip install ludus-trainers
 ludus conformance trl
 cat > tiny.py <<'END'
-from ludus_trainers.conformance.tiny import tiny_model, tiny_tokenizer
+from ludus.train.conformance.tiny import tiny_model, tiny_tokenizer
 
 tiny_model().save_pretrained("tiny")
 tiny_tokenizer().save_pretrained("tiny")

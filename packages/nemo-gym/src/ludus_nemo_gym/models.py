@@ -6,7 +6,7 @@ from typing import Any
 
 from ludus.errors import UserError, did_you_mean
 from ludus.model import ModelConfig
-from ludus.models import model_kinds
+from ludus.models import KINDS
 from ludus_nemo_gym.launch import ModelPart
 from ludus_nemo_gym.names import SERVER_FIELDS
 from ludus_nemo_gym.trees import Tree
@@ -37,9 +37,9 @@ def model_part(instance: str, implementation: str, block: Tree) -> ModelPart | N
     if implementation in STARTS_VLLM:
         hint = "Start vLLM yourself, and name it with vllm_model and ++policy_base_url=URL"
         raise UserError(f"{instance}: {implementation} would start vLLM, which Ludus does not do", hint)
-    if implementation in model_kinds() and implementation not in ("openai", "azure", "vllm", "sglang"):
+    if implementation in KINDS and implementation not in ("openai", "azure", "vllm", "sglang"):
         return ModelPart({"type": implementation, **fields})
-    if implementation not in MODEL_CONFIGS and implementation not in model_kinds():
+    if implementation not in MODEL_CONFIGS and implementation not in KINDS:
         return None
     return _endpoint(instance, implementation, fields)
 
@@ -93,7 +93,7 @@ def _litellm(instance: str, block: Tree) -> None:
 
 
 def _kind(implementation: str) -> str:
-    if implementation in model_kinds():
+    if implementation in KINDS:
         return "vllm" if implementation == "sglang" else implementation
     return {"vllm_model": "vllm", "azure_openai_model": "azure"}.get(implementation, "openai")
 

@@ -1,1 +1,1 @@
-"""Adapters for trainers, and models of transformers. Ludus finds both by entry points and never imports this."""
+"""Adapters for trainers that bring an engine of their own. Ludus itself never imports this package."""

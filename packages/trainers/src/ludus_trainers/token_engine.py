@@ -25,10 +25,10 @@ from ludus.errors import Failure
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.models.sampling import Sampling, sampling_of
+from ludus.models.token_answers import RenderedPrompt, TokenAnswers
 from ludus.response import Response
 from ludus.runtime.threads import in_thread
 from ludus.tokens import Tokens, sampling_record
-from ludus_trainers.token_answers import RenderedPrompt, TokenAnswers
 
 #: The field of a row's `responses_create_params` whose value reaches the engine as `EngineCall.extra`.
 ENGINE_EXTRA = "engine_extra"

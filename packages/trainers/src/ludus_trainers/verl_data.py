@@ -14,6 +14,7 @@ from ludus.collection.options import CollectArguments
 from ludus.errors import UserError, missing_extra
 from ludus.model import Request
 from ludus.models.scripted import ScriptedModel
+from ludus.models.transformers_prompt import items_of
 from ludus.response import Response
 from ludus.store.drafts import write_whole
 from ludus.train.policy import GroupPolicy
@@ -21,7 +22,6 @@ from ludus.train.rows import messages_of, rows_in, with_sampling
 from ludus_trainers.player import NotTrainable, RolloutPlayer
 from ludus_trainers.rows import ROW, carried_row
 from ludus_trainers.token_engine import ENGINE_EXTRA
-from ludus_trainers.transformers_prompt import items_of
 
 
 def verl_rows(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[dict[str, Any]]:

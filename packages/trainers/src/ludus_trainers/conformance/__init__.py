@@ -1,1 +1,1 @@
-"""The conformance kit: scripted rollouts go through an adapter into a trainer's data, and every token is checked."""
+"""The adapters as `ludus conformance` checks them: in the trainers' own classes, with scripted rollouts."""

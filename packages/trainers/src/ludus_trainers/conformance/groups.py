@@ -9,10 +9,10 @@ from typing import Any
 from ludus.model import Model, Request
 from ludus.response import Response
 from ludus.tokens import Tokens
+from ludus.train.conformance.checking import Delivered
+from ludus.train.conformance.script import SIZE, VOCABULARY, ConformanceScript
 from ludus.train.contract import GroupFeed
-from ludus_trainers.conformance.checking import Delivered
 from ludus_trainers.conformance.rollouts import trainer_module
-from ludus_trainers.conformance.script import SIZE, VOCABULARY, ConformanceScript
 from ludus_trainers.token_engine import ENGINE_EXTRA
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from ludus.errors import UserError
 from ludus.runtime.imports import import_named
-from ludus_trainers.conformance.checking import Delivered
-from ludus_trainers.conformance.script import SIZE, ConformanceScript
-from ludus_trainers.conformance.tiny import tiny_tokenizer
+from ludus.train.conformance.checking import Delivered
+from ludus.train.conformance.script import SIZE, ConformanceScript
+from ludus.train.conformance.tiny import tiny_tokenizer
 from ludus_trainers.player import NotTrainable
 from ludus_trainers.rows import ROW
 

@@ -10,13 +10,13 @@ from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
-from ludus_trainers.conformance.adapters import FeedAdapter, TrlAdapter, TrlAsyncAdapter, find_adapter
-from ludus_trainers.conformance.checking import Delivered, TrainerAdapter, check
-from ludus_trainers.conformance.script import ConformanceScript, script
 from typer.testing import CliRunner
 
 from ludus.cli import command_line
 from ludus.errors import UserError
+from ludus.train.conformance.adapters import FeedAdapter, TrlAdapter, TrlAsyncAdapter, find_adapter
+from ludus.train.conformance.checking import Delivered, TrainerAdapter, check
+from ludus.train.conformance.script import ConformanceScript, script
 
 
 class Recorded:
@@ -47,7 +47,7 @@ def test_the_feed_conforms() -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("adapter", [TrlAdapter(), TrlAsyncAdapter()])
 def test_the_adapters_of_trl_conform(adapter: TrainerAdapter) -> None:
-    pytest.importorskip("trl", reason="needs trl: pip install 'ludus-trainers[train]'")
+    pytest.importorskip("trl", reason="needs trl: pip install 'ludus-gym[train]'")
     report = check(adapter)
     assert report.passed, report.problems
 
@@ -143,7 +143,15 @@ def test_the_adapter_of_another_package_is_found_by_its_name(monkeypatch: pytest
         find_adapter("mina")
 
 
+def test_a_trainer_without_its_package_is_refused_with_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    install_adapters(monkeypatch)
+    monkeypatch.setattr("ludus.errors.DISTRIBUTION", "a copy that pip did not install")
+    with pytest.raises(UserError) as caught:
+        find_adapter("verl")
+    assert str(caught.value) == "the adapter of verl is in another package. Install it with: pip install ludus-trainers"
+
+
 def install_adapters(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
-    """Make these the only adapters."""
+    """Make these the only adapters that other packages bring."""
     entries = EntryPoints(EntryPoint(name, target, "ludus.trainers") for name, target in targets.items())
-    monkeypatch.setattr("ludus_trainers.conformance.adapters.entry_points", lambda group: entries.select(group=group))
+    monkeypatch.setattr("ludus.train.conformance.adapters.entry_points", lambda group: entries.select(group=group))

@@ -1,4 +1,4 @@
-"""Adapters by name as `ludus conformance` takes them, and two sets of them: the contract itself, TRL's trainers."""
+"""The adapters that `ludus conformance` knows by name: the contract itself, TRL's two trainers, other packages'."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import tempfile
 from importlib.metadata import entry_points
 from typing import Any
 
-from ludus.errors import UserError, did_you_mean
+from ludus.errors import UserError, did_you_mean, missing_package
+from ludus.models.transformers_load import library
 from ludus.runtime.imports import import_named
+from ludus.train.conformance.checking import Delivered, TrainerAdapter
+from ludus.train.conformance.script import SIZE, ConformanceScript
+from ludus.train.conformance.tiny import tiny_model, tiny_tokenizer
 from ludus.train.contract import GroupFeed
-from ludus_trainers.conformance.checking import Delivered, TrainerAdapter
-from ludus_trainers.conformance.script import SIZE, ConformanceScript
-from ludus_trainers.conformance.tiny import tiny_model, tiny_tokenizer
-from ludus_trainers.transformers_load import library
 
 
 class FeedAdapter:
@@ -53,7 +53,7 @@ class TrlAdapter:
         """Have the trainer make one batch of all groups."""
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         trl = library("trl")
-        from ludus_trainers.trl import TrlRollouts
+        from ludus.train.trl import TrlRollouts
 
         rollouts = TrlRollouts(script.environment(), model=script.model(), input=script.rows, policy=script.policy)
         weights, tokenizer = tiny_model(), tiny_tokenizer()
@@ -109,7 +109,7 @@ class TrlAsyncAdapter:
     def deliver(self, script: ConformanceScript) -> list[Delivered]:
         """Read all samples of one pass over the tasks."""
         library("trl")
-        from ludus_trainers.trl_worker import TrlWorker
+        from ludus.train.trl_worker import TrlWorker
 
         worker = TrlWorker(
             script.environment(),
@@ -138,19 +138,31 @@ class TrlAsyncAdapter:
         return delivered
 
 
-#: The entry point group of all adapters: those of this package and of others.
-GROUP = "ludus.trainers"
+ADAPTERS: dict[str, type[TrainerAdapter]] = {
+    "feed": FeedAdapter,
+    "trl": TrlAdapter,
+    "trl-async": TrlAsyncAdapter,
+}
+#: The entry point group of adapters in other packages.
+_GROUP = "ludus.trainers"
+#: The trainers that the package ludus-trainers knows.
+_OTHERS = ("areal", "art", "openrlhf", "skyrl", "skyrl-step-wise", "slime", "tinker", "verl")
 
 
 def find_adapter(name: str) -> TrainerAdapter:
     """The adapter with a name, or your own class as `module:Class`."""
-    adapters = entry_points(group=GROUP)
-    if name in adapters.names:
-        adapter: TrainerAdapter = adapters[name].load()()
+    others = entry_points(group=_GROUP)
+    if name in ADAPTERS:
+        return ADAPTERS[name]()
+    if name in others.names:
+        adapter: TrainerAdapter = others[name].load()()
         return adapter
+    if name in _OTHERS:
+        raise missing_package(f"the adapter of {name}", "trainers")
     module, _, attribute = name.partition(":")
     if not attribute:
-        raise UserError(f"unknown trainer {name}", f"{did_you_mean(name, adapters.names)} Your own: module:Class")
+        known = {*ADAPTERS, *_OTHERS, *others.names}
+        raise UserError(f"unknown trainer {name}", f"{did_you_mean(name, known)} Your own: module:Class")
     try:
         own: TrainerAdapter = getattr(import_named(module), attribute)()
     except (ModuleNotFoundError, AttributeError) as error:

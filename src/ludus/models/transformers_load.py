@@ -16,7 +16,7 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise missing_extra("The transformers model", "train", package="trainers") from error
+        raise missing_extra("The transformers model", "train") from error
 
 
 def load(path: str, gguf_file: str | None, dtype: str, device: str) -> tuple[Any, Any]:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ludus_trainers.transformers_prompt import Prompts, Written, items_of, remember
 from tiny_transformers import CONTROL, TEMPLATES, tokenizer
 
 from ludus.errors import Failure, UserError
 from ludus.model import Request
+from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
 from ludus.response import Item, function_call, function_call_output, reasoning
 from ludus.tokens import TokenLog, Tokens, sequences
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ludus_trainers.conformance.script import ConformanceScript, ScriptedRollout, script
+from ludus.train.conformance.script import ConformanceScript, ScriptedRollout, script
 
 _TOLERANCE = 1e-4
 

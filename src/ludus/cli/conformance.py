@@ -23,14 +23,15 @@ def conformance(
 
     The script holds failed and masked members, a straggler, several sequences and changes of the weights. The exit code
     is 1 if anything is wrong. Your own adapter is a class with name, several_sequences and deliver (docs/training.md).
+    The adapters of trainers other than TRL are in the package ludus-trainers.
 
     Example: ludus conformance trl
     """
     from rich.table import Table
 
     from ludus.cli.screen import safe_json, stdout_console, text
-    from ludus_trainers.conformance.adapters import find_adapter
-    from ludus_trainers.conformance.checking import check
+    from ludus.train.conformance.adapters import find_adapter
+    from ludus.train.conformance.checking import check
 
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # a console script does not import from the working directory

@@ -31,16 +31,15 @@ from ludus.errors import Failure, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
 from ludus.models.sampling import sampling_of
+from ludus.models.token_answers import TokenAnswers
+from ludus.models.transformers_batch import BatchedRequest, Batches, Take
+from ludus.models.transformers_load import end_ids, library, load
 from ludus.response import Response
-from ludus.runtime.settings import checked
 from ludus.runtime.threads import in_thread
 from ludus.tokens import Tokens, sampling_record
-from ludus_trainers.token_answers import TokenAnswers
-from ludus_trainers.transformers_batch import BatchedRequest, Batches, Take
-from ludus_trainers.transformers_load import end_ids, library, load
 
 if TYPE_CHECKING:
-    from ludus_trainers.transformers_decode import Decoder, Row
+    from ludus.models.transformers_decode import Decoder, Row
 
 T = TypeVar("T")
 
@@ -153,7 +152,7 @@ class TransformersModel(Model):
 
     def _generate(self, take: Take) -> None:
         """Answer requests as long as some wait, each as soon as its row is complete. Blocks."""
-        from ludus_trainers.transformers_decode import Decoder
+        from ludus.models.transformers_decode import Decoder
 
         started = time.perf_counter()
         unfinished: dict[Row, _Prepared] = {}
@@ -194,7 +193,7 @@ class TransformersModel(Model):
         self._counts["seconds"] += time.perf_counter() - started
 
     def _prepare(self, queued: BatchedRequest) -> _Prepared:
-        from ludus_trainers.transformers_decode import Row
+        from ludus.models.transformers_decode import Row
 
         request = queued.request
         sampling = sampling_of(request, self.config)
@@ -264,9 +263,3 @@ def _failure(error: Exception) -> Failure:
     if type(error).__name__ == "OutOfMemoryError":
         return Failure("out_of_memory", f"{str(error).splitlines()[0]} Lower max_batch or max_output_tokens")
     return Failure.of(error, "model")
-
-
-def open_transformers(path: str, settings: dict[str, Any]) -> Model:
-    """The model that a spec such as `transformers:PATH` names. Ludus finds it by its entry point."""
-    fields = {**({"path": path} if path else {}), **settings}
-    return TransformersModel(config=checked(TransformersModel.Config, fields, "model"))

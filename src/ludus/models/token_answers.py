@@ -9,9 +9,9 @@ from ludus.errors import Failure
 from ludus.model import Request
 from ludus.models import chatml
 from ludus.models.token_response import token_response
+from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
 from ludus.response import Item, Response
 from ludus.tokens import Tokens
-from ludus_trainers.transformers_prompt import Prompts, Written, items_of, remember
 
 _REMEMBERED_SESSIONS = 8192
 
