@@ -20,7 +20,7 @@ from ludus import Request, Response, ScriptedModel
 from ludus.cli.recall import show_recall
 from ludus.errors import UserError
 from ludus.rescore import rescoring
-from ludus.rescore.recall import recall
+from ludus.rescore.recall import Recall, recall
 from ludus.rescore.recalled import FINDINGS
 from ludus.response import function_call, message
 from ludus.tokens import Tokens
@@ -226,6 +226,16 @@ def test_an_environment_that_no_rollout_names_is_refused_with_the_names_of_those
         assert f"no rollout of {run} is of the environment mcqa, they are of adding" in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_an_environment_that_run_json_does_not_name_is_refused_before_a_rollout_is_scored(
+    tmp_path: Path, adding: Path
+) -> None:
+    run = collect(adding, tmp_path / "run", answers("step-1", "4"))
+    with pytest.raises(UserError, match=r"is of the environment mcqa, they are of adding\. Use --env"):
+        next(Recall([run], "mcqa").rescorings())
+    (run / "run.json").unlink()
+    assert next(Recall([run], "mcqa").rescorings())
 
 
 @pytest.mark.parametrize("width", [60, 80])

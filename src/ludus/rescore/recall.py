@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus.data.row_environments import EnvironmentSpec
+from ludus.environment import Environment
 from ludus.errors import Failure, UserError
 from ludus.folder import option_for
 from ludus.record import Row
@@ -94,6 +95,7 @@ class Recall:
 
     def rescorings(self) -> Generator[Rescoring]:
         """The scoring of each run. Await its `run()` before you ask for the next one."""
+        self._check_recorded()
         with contextlib.ExitStack() as stack:
             try:
                 if self.output is not None:
@@ -130,6 +132,15 @@ class Recall:
             "failures": self.failures,
             "output": str(self.output) if self.output is not None else None,
         }
+
+    def _check_recorded(self) -> None:
+        """Refuse an environment that run.json of no run names, before a rollout is scored."""
+        recorded = [StoredRun(run.path).environments for run in self.runs]
+        if all(recorded):
+            names = dict.fromkeys(name for run in recorded for name in run)
+            if Environment.load(self._environment).name not in names:
+                self._others = dict.fromkeys(list(names)[:_MOST_NAMES])
+                self._check_environment()
 
     def _check_environment(self) -> None:
         """Refuse an environment without rollouts in these runs: a report of zeros would read as good news."""
