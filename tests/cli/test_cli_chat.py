@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 from waiting import CEILING
 
-from ludus.agents.typed_calls import Call, read_turn
+from ludus.agents.typed_calls import Call, Mistyped, read_turn
 from ludus.cli.chat_rollout import ChatScreen
 from ludus.cli.keyboard import Keyboard
 
@@ -154,6 +154,13 @@ def test_invalid_calls_get_the_errors_that_a_model_would_get(keeper: Path):
     assert "int_type" in done.stdout or "int_parsing" in done.stdout
     assert "completed, reward 0" in done.stdout
     assert "stopped: ended_by_hand" in done.stdout
+
+
+def test_a_mistyped_tool_is_asked_about_and_the_rollout_goes_on(keeper: Path):
+    done = chat(keeper, "ad count=5\nadd count=5\n/say ad is done\n")
+    assert "there is no tool ad: did you mean add?" in done.stdout
+    assert "  answer: ad is done" in done.stdout
+    assert "completed, reward 1" in done.stdout
 
 
 def test_slash_commands_do_not_count_as_turns(keeper: Path):
@@ -378,8 +385,12 @@ TOOLS = [
         ("/call find not json", Call("find", "not json")),
         ("/call", None),
         ("/say find code=1", "find code=1"),
+        ("fnd code=1", Mistyped("fnd", "find")),
+        ('fidn {"code": "x"}', Mistyped("fidn", "find")),
+        ("finds", Mistyped("finds", "find")),
+        ("fined for speeding", "fined for speeding"),
         ("/etc/passwd", "/etc/passwd"),
     ],
 )
-def test_a_typed_line_is_parsed_as_a_call_or_an_answer(line: str, turn: Call | str | None):
+def test_a_typed_line_is_parsed_as_a_call_or_an_answer(line: str, turn: Call | Mistyped | str | None):
     assert read_turn(line, TOOLS) == turn

@@ -86,6 +86,7 @@ def test_a_command_is_answered_and_is_no_turn(visitor: Visitor):
         ("/tools", "increment_counter(count) Add to the counter."),
         ("/hlep me", "unknown command /hlep: /help lists commands"),
         ("/call", "/call needs a tool"),
+        ("increment_conter count=3", "there is no tool increment_conter: did you mean increment_counter?"),
     ):
         until_state(visitor, table, "yours")
         post(visitor, "say", table=table, line=line)

@@ -15,7 +15,7 @@ from typing import Any
 from ludus.agent import Agent
 from ludus.agents.person_seat import PersonSeat
 from ludus.agents.simulated_user import is_users
-from ludus.agents.typed_calls import Call, read_turn
+from ludus.agents.typed_calls import Call, Mistyped, read_turn
 from ludus.environment import Environment
 from ludus.episode import Episode
 from ludus.errors import Interrupt
@@ -52,6 +52,9 @@ class PersonModel(Model):
             turn = read_turn(line, screen.tools)
             if turn is None:
                 screen.say("/call needs a tool: write /call NAME {...}. /tools lists the tools.")
+                continue
+            if isinstance(turn, Mistyped):
+                screen.say(f"there is no tool {turn.name}: did you mean {turn.meant}? /say TEXT sends any text.")
                 continue
             screen.mark_shown(1)
             if isinstance(turn, Call):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import shlex
@@ -19,7 +20,15 @@ class Call:
     arguments: str
 
 
-def read_turn(line: str, tools: list[dict[str, Any]]) -> Call | str | None:
+@dataclass
+class Mistyped:
+    """A line that would be a call if its first word were the name of a tool: `meant` is the most similar one."""
+
+    name: str
+    meant: str
+
+
+def read_turn(line: str, tools: list[dict[str, Any]]) -> Call | Mistyped | str | None:
     """Parse a typed line into a call or the text of an answer; None for a `/call` without a name.
 
     `NAME key=value ...` is a call if NAME is a tool and the rest parses as pairs or JSON; `/call NAME ...` always is.
@@ -35,11 +44,16 @@ def read_turn(line: str, tools: list[dict[str, Any]]) -> Call | str | None:
         pairs = _pairs(rest, known.get(name, {}))
         return Call(name, rest.strip() if pairs is None else pairs)
     if command not in known:
-        return line
+        close = difflib.get_close_matches(command[:80], known, n=1, cutoff=0.75)
+        return Mistyped(command, close[0]) if close and _is_arguments(rest) else line
     if rest.strip().startswith("{"):
         return Call(command, rest.strip())
     pairs = _pairs(rest, known[command])
     return line if pairs is None else Call(command, pairs)
+
+
+def _is_arguments(rest: str) -> bool:
+    return rest.strip().startswith("{") or _pairs(rest, {}) is not None
 
 
 def signature(entry: dict[str, Any]) -> str:

@@ -83,7 +83,7 @@ class PlayTable(PersonSeat):
         turn = read_turn(line, self.tools)
         if isinstance(turn, Call):  # its output will name the same id
             return function_call(turn.name, turn.arguments, call_id=f"call_{self._turn}")
-        return {"type": "message", "role": "assistant", "content": turn} if turn is not None else None
+        return {"type": "message", "role": "assistant", "content": turn} if isinstance(turn, str) else None
 
     def leave(self) -> None:
         """End the rollout without a verdict; its session is closed."""
