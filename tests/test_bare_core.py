@@ -14,7 +14,6 @@ PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text
 #: Modules that nothing loads unless their extra is wanted.
 OF_EXTRAS = (
     "ludus.graders.math_",  # math
-    "ludus.integrations.verifiers_tasks",  # verifiers
     "ludus.models.aiohttp_client",  # aiohttp
     "ludus.models.transformers_",  # train
 )

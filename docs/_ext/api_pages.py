@@ -79,7 +79,12 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "integrations": (
         "ludus.integrations",
         "Other people's environments as resources.",
-        [*_in("integrations", "mcp openenv verifiers"), *_in("remote", "resources agent")],
+        [
+            "integrations.mcp",
+            "environments.openenv.server",
+            "environments.verifiers.session",
+            *_in("remote", "resources agent"),
+        ],
     ),
     "testing": ("ludus.testing", "Helpers for the tests of an environment.", ["testing"]),
 }

@@ -57,7 +57,7 @@ ROOMS = {
     "environments": "Single environments",
     "graders": "Graders and judges",
     "http": "HTTP",
-    "integrations": "MCP, OpenEnv and verifiers",
+    "integrations": "MCP",
     "models": "Models",
     "profile": "ludus profile",
     "qualify": "ludus qualify",

@@ -19,8 +19,8 @@ from aiohttp import web
 import ludus
 from ludus import Environment, ScriptedModel, UserError
 from ludus.environments.openenv.resources import OpenEnv, way_to_act
+from ludus.environments.openenv.server import Connection, openenv_server
 from ludus.errors import Failure
-from ludus.integrations.openenv import Connection, openenv_server
 
 real = pytest.mark.skipif(importlib.util.find_spec("openenv") is None, reason="pip install openenv-core")
 ROW: dict[str, Any] = {"responses_create_params": {"input": "Begin."}, "reset": {"seed": 3}}

@@ -12,7 +12,7 @@ pytest.importorskip("verifiers.v1", reason="pip install 'ludus-gym[verifiers]'")
 
 import ludus
 from ludus import Environment, ScriptedModel, UserError
-from ludus.integrations.verifiers_tasks import TasksetSource, add_conversation, empty_trace, rows, task_of
+from ludus.environments.verifiers.tasks import TasksetSource, add_conversation, empty_trace, rows, task_of
 from ludus.response import function_call, function_call_output, message, reasoning
 
 TESTS = Path(__file__).parents[1]

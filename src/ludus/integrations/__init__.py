@@ -1,1 +1,1 @@
-"""Clients for other protocols and frameworks: MCP, OpenEnv, verifiers."""
+"""Clients for other protocols: MCP."""

@@ -22,7 +22,7 @@ from pydantic import Field
 
 import ludus
 from ludus import Failure, Game, ResourcesConfig, Response, Step, Verdict
-from ludus.integrations.openenv import Connection, Observation, OpenEnvError, OpenEnvServer, openenv_server
+from ludus.environments.openenv.server import Connection, Observation, OpenEnvError, OpenEnvServer, openenv_server
 from ludus.response import Item
 from ludus.runtime.encoding import encode
 from ludus.tools import error_text, not_found

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ludus.integrations.verifiers import checked_source
+from ludus.environments.verifiers.session import checked_source
 
 
 def stream(seed: int, *, config: Any) -> Iterator[dict[str, Any]]:
     """The rows of the taskset in the settings. `seed` is not used: a taskset's seed, if any, is one of its settings."""
-    from ludus.integrations.verifiers_tasks import rows
+    from ludus.environments.verifiers.tasks import rows
 
     yield from rows(checked_source(config.taskset, config.settings))

@@ -13,9 +13,9 @@ from typing import Any
 
 import ludus
 from ludus import Failure, ResourcesConfig, Response, Verdict
+from ludus.environments.verifiers.session import VerifiersSession, checked_source, shared_tools
 from ludus.integrations.mcp import McpResources
 from ludus.integrations.mcp_servers import HttpServer, McpServer
-from ludus.integrations.verifiers import VerifiersSession, checked_source, shared_tools
 
 
 class Verifiers(McpResources):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ludus.errors import Failure, missing_extra
 
 if TYPE_CHECKING:
-    from ludus.integrations.verifiers_tasks import TaskScores, TasksetSource
+    from ludus.environments.verifiers.tasks import TaskScores, TasksetSource
 
 #: The kind of failure for each class of verifiers' errors.
 _KINDS = {"ProviderError": "judge", "ToolsetError": "bad_tools", "SandboxError": "sandbox"}
@@ -25,7 +25,7 @@ def checked_source(name: str, settings: dict[str, Any]) -> TasksetSource:
         import verifiers.v1  # noqa: F401
     except ImportError as error:
         raise missing_extra("verifiers", "verifiers") from error
-    from ludus.integrations.verifiers_tasks import TasksetSource, load
+    from ludus.environments.verifiers.tasks import TasksetSource, load
     from ludus.runtime.encoding import encode
 
     source = TasksetSource(name, encode(settings).decode())
@@ -38,7 +38,7 @@ async def shared_tools(source: TasksetSource) -> AsyncIterator[dict[str, Any]]:
     """The servers of the tools that all tasks of a taskset share, which run while the context is open."""
     from verifiers.v1.mcp import serve_shared
 
-    from ludus.integrations.verifiers_tasks import load
+    from ludus.environments.verifiers.tasks import load
 
     taskset = load(source)
     with errors_as_failures():
@@ -52,7 +52,7 @@ class VerifiersSession:
     """One rollout of a task: `open` it, play, `score` it, `close` it."""
 
     def __init__(self, source: TasksetSource, data: dict[str, Any], shared: dict[str, Any]) -> None:
-        from ludus.integrations.verifiers_tasks import empty_trace, needs_runtime, task_of
+        from ludus.environments.verifiers.tasks import empty_trace, needs_runtime, task_of
 
         self._source, self._data, self._shared = source, data, shared
         with errors_as_failures():
@@ -82,7 +82,7 @@ class VerifiersSession:
         """Score a conversation, in a child process unless the task's scoring uses the runtime."""
         from verifiers.v1.utils.decorators import invoke
 
-        from ludus.integrations.verifiers_tasks import add_conversation, score, scores_of
+        from ludus.environments.verifiers.tasks import add_conversation, score, scores_of
 
         await self._tools.aclose()
         with errors_as_failures():
