@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from contextlib import closing
 
 import ludus
 from ludus import Resources, Response, tool
 from ludus.graders.code_blocks import last_block
 from ludus.runtime.processes import OutOfTime
-
-#: The CPU time of one query. Wall-clock time would make rewards depend on the load of the machine.
-CPU_SECONDS = 1.0
 
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
@@ -35,38 +31,29 @@ class SqlDesk(Resources):
     async def run_query(self, sql: str) -> list[tuple[object, ...]] | str:
         """Run one SELECT statement, and see the first 20 rows of its result."""
         try:
-            return (await self.select(self.database, sql))[:20]
+            return (await self.in_process(select, self.database, sql, cpu_seconds=1))[:20]
         except (sqlite3.Error, ValueError, OutOfTime) as error:  # the model's mistake, which it reads and can mend
             return f"This query does not run: {error}"
 
     async def verify(self, task: Task, response: Response) -> float:
         query = block.code if (block := last_block(response.output_text)) else ""
         for database in task.databases:
-            wanted = await self.select(database, task.expected_query)
+            wanted = await self.in_process(select, database, task.expected_query)
             try:
-                result = await self.select(database, query)
+                result = await self.in_process(select, database, query, cpu_seconds=1)
             except (sqlite3.Error, ValueError, OutOfTime):  # the model's mistake: reward 0, not a failure
                 return 0.0
-            if not same_rows(result, wanted, ordered="order by" in task.expected_query.lower()):
+            if result != wanted and ("order by" in task.expected_query.lower() or Counter(result) != Counter(wanted)):
                 return 0.0
         return 1.0
-
-    async def select(self, database: str, query: str) -> list[tuple[object, ...]]:
-        """The result of a query, computed in a child process."""
-        return await self.in_process(select, database, query, cpu_seconds=CPU_SECONDS, timeout=60)
-
-
-def same_rows(result: list[tuple[object, ...]], wanted: list[tuple[object, ...]], *, ordered: bool) -> bool:
-    """Whether two results are the same, in any order if the expected query has no ORDER BY."""
-    return result == wanted or (not ordered and Counter(result) == Counter(wanted))
 
 
 def select(script: str, query: str) -> list[tuple[object, ...]]:
     """The result of a query that a model wrote: it may read and do nothing else, for a million steps at most."""
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.executescript(script)
-        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
-        database.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)
-        database.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY)
-        database.set_progress_handler(lambda: True, 1_000_000)  # True stops the query
-        return database.execute(query).fetchmany(1000)
+    database = sqlite3.connect(":memory:")
+    database.executescript(script)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)
+    database.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY)
+    database.set_progress_handler(lambda: True, 1_000_000)  # True stops the query
+    return database.execute(query).fetchmany(1000)
