@@ -98,6 +98,8 @@ def _short_card(card: Card) -> dict[str, Any]:
         "oracle",
         "false_positive_rate",
         "false_negative_rate",
+        "odd_answers",
+        "odd_failure_rate",
     )
     return {
         **{key: row[key] for key in kept},

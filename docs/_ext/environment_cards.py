@@ -130,6 +130,12 @@ def _rollout(measured: dict[str, Any]) -> list[str]:
     return [*parts, f"Reward: **{example['reward']:g}**. It stopped because: {escape(str(example['stop_reason']))}."]
 
 
+def _odd(card: dict[str, Any]) -> str:
+    return (
+        f"{_rate(card.get('odd_failure_rate'))} of {card['odd_answers']}" if card.get("odd_answers") else "not measured"
+    )
+
+
 def _card(name: str, measured: dict[str, Any]) -> list[str]:
     card = measured.get("card")
     if card is None:
@@ -141,6 +147,7 @@ def _card(name: str, measured: dict[str, Any]) -> list[str]:
         ["guessing earns", _number(card["chance"])],
         ["wrong answers accepted", _rate(card["false_positive_rate"])],
         ["right answers refused, if written in another way", _rate(card["false_negative_rate"])],
+        ["odd answers that ended without a verdict", _odd(card)],
     ]
     exploits = ([code(e["best"]), _number(e["reward"]), _number(e["limit"])] for e in card["exploits"])
     open_checks = [

@@ -3,13 +3,15 @@
 A rollout that fails has no reward and leaves its group. So an answer that makes a verifier or a tool fail is a way out
 for the policy: whoever writes 5,000 digits instead of a wrong answer is not punished. Every one of these answers must
 therefore end in a verdict. They are drawn from a seed: huge numbers, deep nesting, text that is not quite text, fences
-and brackets that never close, calls of tools with arguments of every wrong kind.
+and brackets that never close, calls of tools with arguments of every wrong kind, and right answers in which one value
+is odd.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -190,6 +192,9 @@ ARGUMENTS = (
 _NAMES = ("", " ", "no_such_tool", "verify", "__init__", "close", "../tool", "x" * 10_000, "\x00", "\ud800", "tool\n")
 
 
+_VALUE = re.compile(r"[-+]?\d[\d.,]*|\w+")
+
+
 class OddAnswer(NamedTuple):
     """One odd answer: its name says what is odd about it."""
 
@@ -198,16 +203,24 @@ class OddAnswer(NamedTuple):
 
 
 def odd_answers(
-    count: int = ANSWERS, *, seed: int = 0, answer: Callable[[str], Script] | None = None
+    count: int = ANSWERS,
+    *,
+    seed: int = 0,
+    answer: Callable[[str], Script] | None = None,
+    right: Script | None = None,
 ) -> Iterator[OddAnswer]:
     """Odd answers, drawn from a seed. The first one is 10 MB long.
 
-    `answer` writes a text as the final answer of an environment; without it, only common forms are used.
+    `answer` writes a text as the final answer of an environment; without it, only common forms are used. `right` is a
+    right answer, of which some odd answers change one value.
     """
     if count > 0:
         yield OddAnswer("long", ["9 a\n" * (LONGEST // 4), "9 a"])  # once: a conversation would repeat it
     for number in range(1, count):
         rng = random.Random(f"odd/{seed}/{number}")
+        if right is not None and not callable(right) and rng.random() < 0.3:
+            yield OddAnswer(f"spoiled/{number}", _spoiled(rng, right))
+            continue
         kind, draw = rng.choices(*_KINDS)[0]
         yield OddAnswer(f"{kind}/{number}", draw(rng, answer))
 
@@ -218,6 +231,29 @@ def _written(rng: random.Random, text: str, answer: Callable[[str], Script] | No
         return answer(text)
     form = rng.choice(_FORMS)
     return f"{rng.choice(('', 'So: ', text[:200]))}{form(text)}"
+
+
+def _spoiled(rng: random.Random, right: Any) -> Any:
+    """A right answer in which one value is odd: a number or a word of a text, or an argument of a call."""
+    if isinstance(right, str):
+        values = list(_VALUE.finditer(right))
+        numbers = [value for value in values if value[0][-1].isdigit()]
+        if not values:
+            return rng.choice(TEXTS)
+        value = rng.choice(numbers if numbers and rng.random() < 0.7 else values)
+        return f"{right[: value.start()]}{rng.choice((*NUMBERS, *TEXTS))}{right[value.end() :]}"
+    if isinstance(right, list) and right:
+        place = rng.randrange(len(right))
+        return [*right[:place], _spoiled(rng, right[place]), *right[place + 1 :]]
+    if isinstance(right, dict) and right.keys() & {"call", "calls", "name", "text"}:
+        key = rng.choice([key for key in ("text", "calls", "arguments") if right.get(key)] or ["text"])
+        spoiled = _spoiled(rng, right.get(key) or "")
+        return right | {key: json.dumps(spoiled) if isinstance(spoiled, dict) else spoiled}
+    if isinstance(right, dict) and right:
+        key = rng.choice(list(right))
+        nested = isinstance(right[key], (list, dict)) and right[key]
+        return right | {key: _spoiled(rng, right[key]) if nested else _argument(rng, right[key])}
+    return _argument(rng, right)
 
 
 def _number(rng: random.Random, answer: Callable[[str], Script] | None) -> Script:

@@ -151,7 +151,7 @@ def odd_attempts(rows: Rows, oracle: Oracle, count: int, seed: int) -> list[Atte
     tasks = list(rows)
     attempts = []
     for place, (task_id, row, task) in enumerate(tasks):
-        answers = odd_answers(count, seed=seed, answer=partial(oracle.answer, task))
+        answers = odd_answers(count, seed=seed, answer=partial(oracle.answer, task), right=oracle.script(task))
         for number, odd in islice(enumerate(answers), place, None, len(tasks)):
             attempts.append(Attempt(task_id, copy.deepcopy(row), "odd", f"odd/{odd.name}", odd.script, number))
     return attempts
