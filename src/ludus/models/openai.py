@@ -48,6 +48,9 @@ _TOO_LONG = (
 #: LM Studio answers an unknown route with status 200 and this text.
 _UNKNOWN_ROUTE = b'"Unexpected endpoint or method'
 
+#: How a web page begins.
+_HTML = re.compile(rb"\s*<(!doctype html|html|head|body)\b", re.IGNORECASE)
+
 
 class OpenAIModel(Model):
     """A model behind HTTP. `api: auto` tries Responses first and falls back to Chat if that route is unknown."""
@@ -203,7 +206,8 @@ class OpenAIModel(Model):
             data = _joined_stream(reply.body, joiner()) if self.config.stream else orjson.loads(reply.body)
             response: Response = convert(data)
         except orjson.JSONDecodeError as error:
-            raise Failure("bad_response", f"{self.name} did not send JSON: {self._message(reply.body)}") from error
+            cause = f"{self.name} did not send JSON: {self._message(reply)}"
+            raise Failure("bad_response", cause) from error
         except Failure as error:  # its cause may quote a truncated key
             raise Failure(error.kind, self._clean(without_partial_key(error.cause, self._key))) from None
         data = response.data
@@ -219,7 +223,7 @@ class OpenAIModel(Model):
         return response
 
     def _refused(self, reply: HttpReply) -> Response:
-        message = self._message(reply.body)
+        message = self._message(reply)
         if reply.status in (400, 413):
             error = _error(reply.body)
             text = f"{message} {error.get('code')} {error.get('type')}" if isinstance(error, dict) else message
@@ -249,11 +253,14 @@ class OpenAIModel(Model):
                 return f". The URL has no /v1: try {self._clean(shown_url(better))}"
         return ""
 
-    def _message(self, content: bytes) -> str:
+    def _message(self, reply: HttpReply) -> str:
         """The provider's error message, in one short line and without our key."""
+        content = reply.body
         error = _error(content)
         if isinstance(error, dict):
             error = error.get("message")
+        if error is None and reply.status < 500 and _HTML.match(content):  # a proxy sends pages with 5xx
+            return "a web page (HTML), so this is no model server: check model.base_url"
         text = content[:2000].decode("utf-8", "replace") if error is None else str(error)
         return self._clean(" ".join(text.split()))[:300]
 
