@@ -34,6 +34,8 @@ from ludus.runtime.settings import checked
 from ludus.runtime.signatures import check_methods
 from ludus.task import Task
 
+#: Settings that most models have.
+_MODEL_SETTINGS = {"temperature", "top_p", "max_output_tokens", "reasoning", "stream", "base_url", "extra_body"}
 _PARTS = ("resources", "agent", "limits", "data", "worker")
 
 #: The first words of the settings that `Environment.configure` takes.
@@ -184,6 +186,7 @@ class Environment:
         """A hint for a setting without its part: the parts with a setting of this name."""
         models = {"resources": self.config, "agent": self.agent.config, "limits": self.limits, "worker": self.worker}
         meant = [f"{part}.{key}" for part, model in models.items() if key in type(model).model_fields]
+        meant += [f"model.{key}"] if key in _MODEL_SETTINGS else []
         return f"Write {' or '.join(meant)}" if meant else ""
 
     def task(self, row: dict[str, Any]) -> Task:

@@ -208,3 +208,49 @@ def test_a_call_without_await_is_one_line_that_says_so(tmp_path, workers):
     assert done.returncode == 0, done.stderr
     assert "warning: Forgets.save never ran: write `await` before the call" in done.stderr
     assert "tracemalloc" not in done.stderr
+
+
+def test_files_that_import_each_other_are_called_a_circular_import(tmp_path):
+    (tmp_path / "environment.yaml").write_text("name: circle\nresources: resources.py:Circle\n")
+    (tmp_path / "resources.py").write_text(
+        "from ludus import Resources\nfrom .prices import total\n\nRATE = 2\n\n\nclass Circle(Resources):\n"
+        "    async def verify(self, task, response):\n        return 1.0\n"
+    )
+    circle = (
+        "a circular import: resources.py imports prices.py imports resources.py. Move what they share into a third file"
+    )
+    for line in ("from .resources import RATE", "from . import resources\n\nRATE = resources.RATE"):
+        (tmp_path / "prices.py").write_text(f"{line}\n\n\ndef total():\n    return RATE\n")
+        said = message(Environment.load, tmp_path)
+        assert circle in said, said
+
+
+@pytest.mark.parametrize("name", ["gpt-4", "gpt-4.1-mini", "claude-sonnet"])
+def test_the_name_of_a_model_alone_is_answered_with_the_spec_to_write(name):
+    assert f"A model of a provider is written openai:{name}." in message(open_model, name)
+
+
+def test_a_setting_of_the_model_without_its_part_names_the_part(shop):
+    assert message(Environment.load(shop).configure, {"temperature": 1}).endswith("Write model.temperature")
+    assert "--set model.temperature=0.7" in message(parse_assignments, ["temperature"])
+
+
+def test_a_line_that_was_cut_says_that_it_ends_early(tmp_path):
+    (tmp_path / "cut.jsonl").write_text('{"responses_create_params": {"input": "x"\n')
+    said = message(Rows(tmp_path / "cut.jsonl", lambda row: row).survey)
+    assert "cut.jsonl:1: not JSON: the line ends early, after column 41" in said
+
+
+def test_a_parameter_of_a_tool_without_a_type_is_a_warning(tmp_path):
+    class Notes(Resources):
+        @ludus.tool
+        async def add_note(self, text, urgent: bool = False) -> str:
+            """Add a note."""
+            return "ok"
+
+        async def verify(self, task, response):
+            return 1.0
+
+    result = ludus.collect(Notes, model=ScriptedModel(["x"]), input=[ROW], output=tmp_path / "out")
+    (warning,) = [line for line in result.warnings if "has no type" in line]
+    assert "text of the tool add_note has no type: a model may send anything. Write text: str" in warning

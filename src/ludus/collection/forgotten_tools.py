@@ -1,4 +1,5 @@
-"""Methods that were meant as tools and lack `@tool`: a model can never call them, so rollouts earn 0.
+"""What an author forgot about tools: a method that lacks `@tool`, which no model can call, and a parameter that lacks a
+type, for which a model may send anything.
 
 They are warnings: an unused public method is no error.
 """
@@ -20,7 +21,8 @@ from ludus.runtime.signatures import own_methods, used_names
 
 
 def forgotten_tools(environment: Environment, offered: Collection[str] = ()) -> list[str]:
-    """One sentence for each method that looks like a tool, is not marked, and nothing calls.
+    """One sentence for each method that looks like a tool, is not marked, and nothing calls, and for each tool with a
+    parameter that has no type.
 
     `offered` are the names of tools in rows: a method with such a name gets a sentence even if something calls it.
     """
@@ -28,7 +30,7 @@ def forgotten_tools(environment: Environment, offered: Collection[str] = ()) -> 
     if resources.call is not Resources.call:  # it finds its tools itself
         return []
     base = Game if issubclass(resources, Game) else Resources
-    used, sentences = used_names(resources, base), []
+    used, sentences = used_names(resources, base), _untyped_parameters(resources)
     for name, method in own_methods(resources, base).items():
         if name.startswith("_") or not _looks_like_a_tool(inspect.getattr_static(resources, name)):
             continue
@@ -38,6 +40,19 @@ def forgotten_tools(environment: Environment, offered: Collection[str] = ()) -> 
             sentences.append(
                 f"{place_of(method, resources)}: {method.__qualname__.rpartition('<locals>.')[2]} has no @tool: "
                 f"no model can call it. {remedy}"
+            )
+    return sentences
+
+
+def _untyped_parameters(resources: type[Resources]) -> list[str]:
+    sentences = []
+    for tool in resources.toolbox.values():
+        _, *parameters = inspect.signature(tool.function).parameters.values()
+        if untyped := [parameter.name for parameter in parameters if parameter.annotation is parameter.empty]:
+            names = " and ".join(untyped)
+            sentences.append(
+                f"{place_of(tool.function, resources)}: {names} of the tool {tool.name} has no type: a model may send "
+                f"anything. Write {untyped[0]}: str, or another type"
             )
     return sentences
 

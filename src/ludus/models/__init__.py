@@ -53,7 +53,10 @@ def open_model(spec: str | Settings | Model, settings: Settings | None = None) -
         return _openai(spec, fields)
     kind, _, rest = spec.partition(":")
     if kind not in KINDS:
-        hint = f"{did_you_mean(kind, KINDS)} An endpoint is written URL#NAME"
+        hint = did_you_mean(kind, KINDS)
+        if not hint.startswith("Did you mean"):
+            hint = f"A model of a provider is written openai:{shown_url(spec)}." if kind == spec else hint
+        hint = f"{hint} An endpoint is written URL#NAME"
         raise UserError(f"unknown model {shown_url(spec)}", hint)
     return KINDS[kind](rest, fields)
 

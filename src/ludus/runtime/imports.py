@@ -194,7 +194,18 @@ def _import_error(error: BaseException, module: str) -> UserError:
         place = f"{error.filename}:{error.lineno}"
     elif file := next((frame.filename for frame in frames if frame.name == "<module>"), None):
         place = f"{file}:{[frame.lineno for frame in frames if frame.filename == file][-1]}"
+    if isinstance(error, (ImportError, AttributeError)):
+        lacks_name = error.path if isinstance(error, ImportError) else getattr(error.obj, "__file__", None)
+        if lacks_name in {frame.filename for frame in frames if frame.name == "<module>"}:  # it is half loaded
+            return _circular_import(place, frames)
     return _error_at(place, error)
+
+
+def _circular_import(place: str, frames: traceback.StackSummary) -> UserError:
+    """The UserError for files that import each other, with the files in the order of their imports."""
+    files = list(dict.fromkeys(Path(frame.filename).name for frame in frames if frame.name == "<module>"))
+    circle = " imports ".join([*files, files[0]]) if len(files) > 1 else f"{''.join(files)} imports itself"
+    return AuthorError(f"{place}: a circular import: {circle}. Move what they share into a third file")
 
 
 def _error_at(place: str, error: BaseException) -> UserError:

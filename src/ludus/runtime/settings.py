@@ -98,7 +98,8 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"--set {assignment} must look like part.key=value", "Example: --set agent.max_steps=4")
+            example = f"{assignment}=VALUE" if "." in assignment else "agent.max_steps=4 or --set model.temperature=0.7"
+            raise UserError(f"--set {assignment} must look like part.key=value", f"Example: --set {example}")
         try:
             settings[key.strip()] = yaml.safe_load(value)
         except (ValueError, yaml.YAMLError):  # PyYAML raises ValueError for dates such as 2020-13-45
