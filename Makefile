@@ -42,13 +42,19 @@ check: $(VENV)/installed
 	$(BIN)/python tests/check.py
 
 # What some tests need besides: programs of the system, torch, axe-core, other projects' clients. What cannot be had is
-# left out, and its tests are skipped with the reason.
-test-set-up: $(VENV)/installed
-	@sh tools/system_packages.sh
-	-@$(MAKE) --no-print-directory train || echo "torch could not be installed: tests that need it are skipped"
-	-@$(MAKE) --no-print-directory $(AXE) || echo "axe-core could not be installed: the test for barriers is skipped"
-	-@$(MAKE) --no-print-directory $(RAY)/installed || echo "Ray could not be installed: the test of a Ray cluster is skipped"
-	-@$(MAKE) --no-print-directory interop || echo "no other project's client: tests that need one are skipped"
+# left out, and its tests are skipped with the reason. Packages of the system, of .venv and of other projects' clients
+# arrive side by side; npm may come with the first, and torch follows the second.
+test-set-up:
+	@{ sh tools/system_packages.sh; $(MAKE) --no-print-directory $(AXE) || \
+		echo "axe-core could not be installed: the test for barriers is skipped"; } & \
+	{ $(MAKE) --no-print-directory interop || \
+		echo "no other project's client: tests that need one are skipped"; \
+	  $(MAKE) --no-print-directory $(RAY)/installed || \
+		echo "Ray could not be installed: the test of a Ray cluster is skipped"; } & \
+	$(MAKE) --no-print-directory $(VENV)/installed; installed=$$?; \
+	[ $$installed -ne 0 ] || $(MAKE) --no-print-directory train || \
+		echo "torch could not be installed: tests that need it are skipped"; \
+	wait; exit $$installed
 
 # All tests: first, shortly, as a machine without sandboxes, browser and Node would run them, then with all that is
 # there. On several cores, a file at a time, so that what a file sets up once is set up once, and one process more than
