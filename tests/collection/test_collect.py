@@ -15,6 +15,7 @@ import forked
 import interruptible
 import orjson
 import pytest
+from kills import MOMENTS
 from waiting import CEILING, until
 
 import ludus
@@ -61,14 +62,14 @@ def content(path: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_a_collection_killed_10_times_and_resumed_equals_an_uninterrupted_one(folder):
+def test_a_collection_killed_many_times_and_resumed_equals_an_uninterrupted_one(folder):
     forked.run(command("whole"), cwd=folder, check=True, capture_output=True)
     expected = content(folder / "whole")
     assert len(expected) == 240
     dice = random.Random(7)
     kills = 0
     output = 0
-    while kills < 10:
+    while kills < MOMENTS:
         output += 1
         name, more = f"killed{output}", ()
         for _ in range(5):

@@ -18,6 +18,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kills import MOMENTS
 from waiting import CEILING
 
 import ludus
@@ -468,7 +469,7 @@ def longest(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_collection_of_groups_killed_8_times_and_resumed_equals_an_uninterrupted_one(longest):
+def test_a_collection_of_groups_killed_many_times_and_resumed_equals_an_uninterrupted_one(longest):
     tmp_path = longest.parent
     (tmp_path / "player.py").write_text(PLAYER)
     lines = (orjson.dumps({"responses_create_params": {"input": f"row {n}"}}) + b"\n" for n in range(40))
@@ -482,7 +483,7 @@ def test_a_collection_of_groups_killed_8_times_and_resumed_equals_an_uninterrupt
     expected = {name: row["reward"] for name, row in collected(tmp_path / "whole").items()}
     assert len(expected) == 160
     dice = random.Random(11)
-    for attempt in range(8):
+    for attempt in range(MOMENTS):
         journal = tmp_path / "killed" / "rollouts.jsonl"
         before = journal.stat().st_size if journal.exists() else 0
         process = subprocess.Popen(command("killed", *["--resume"] * (attempt > 0)), cwd=tmp_path)
