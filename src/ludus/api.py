@@ -37,12 +37,16 @@ def _shows_options(function: F) -> F:
 def collect(
     environment: Environments = None, *, watch: Watcher | None = None, **options: Unpack[CollectArguments]
 ) -> Collection:
-    """Collect rollouts. Returns when all are done. A list of environments makes one collection of all.
+    """Collect rollouts. Returns when all are done.
 
         result = ludus.collect("mcqa", model="local", limit=3)
         print(result)
+        result[0].reward, len(result), result.rollouts, result.to_pandas()
 
-    Where an event loop runs already, as in a notebook, the loop is blocked meanwhile: await `collect_async` there.
+    `environment` is the name of a built-in environment, a folder, a class of resources, an `Environment`, or a list of
+    these for one collection of all; leave it out if the rows name theirs. `watch` is a coroutine function that gets the
+    collector and runs beside it. Where an event loop runs already, as in a notebook, the loop is blocked meanwhile:
+    await `collect_async` there.
     """
     collection, collector = _prepared(environment, options)
     if _loop_runs():

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import json
 import os
+import sys
 import tempfile
 import time
 import tracemalloc
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 import ludus
 from ludus import Model, Request, Resources, Response, Run, ScriptedModel, UserError, Verdict, tool
+from ludus.collection.columns import columns_of
 from ludus.response import function_call, message
 from ludus.tokens import Tokens
 
@@ -402,3 +404,69 @@ def test_an_option_of_the_wrong_type_is_an_error_that_names_it(name: str, value:
 
 def test_a_run_is_what_load_returns():
     assert inspect.signature(ludus.load).return_annotation in (Run, "Run")
+
+
+@pytest.fixture(params=["memory", "files", "loaded"])
+def result(request, counter, rows, tmp_path):
+    """The same six rollouts, two of them failed, as each kind of result."""
+
+    def answer(asked: Any) -> Any:
+        return {"error": {"kind": "http_500", "cause": "down"}} if asked.session.endswith("-2") else "done"
+
+    output = None if request.param == "memory" else tmp_path / "out"
+    collected = ludus.collect(counter, model=ScriptedModel(answer), input=rows(2), repeats=3, output=output)
+    return collected if request.param != "loaded" else ludus.load(tmp_path / "out")
+
+
+def test_results_are_counted_indexed_and_sliced(result):
+    assert len(result) == len(list(result)) == 4
+    ids = [rollout.rollout_id for rollout in result]
+    assert [result[index].rollout_id for index in range(4)] == ids
+    assert result[-1].rollout_id == ids[-1]
+    assert [rollout.rollout_id for rollout in result[1:3]] == ids[1:3]
+    assert [rollout.rollout_id for rollout in result[::-1]] == ids[::-1]
+    with pytest.raises(IndexError, match="rollout 4 of 4"):
+        result[4]
+
+
+def test_rollouts_are_all_rollouts_and_failures_those_that_failed(result):
+    assert len(result.rollouts) == 6
+    assert len(list(result.failures())) == 2
+    assert {rollout.outcome.value for rollout in result.rollouts} == {"completed", "failed"}
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_a_table_has_a_row_for_every_rollout(result, library):
+    pytest.importorskip(library, reason=f"needs {library}: pip install {library}")
+    name = {"pandas": "to_pandas", "polars": "to_polars", "pyarrow": "to_arrow"}[library]
+    table = getattr(result, name)()
+    if library == "pandas":
+        values = table.to_dict("list")
+    else:
+        values = table.to_dict(as_series=False) if library == "polars" else table.to_pydict()
+    assert sorted(values["outcome"]) == ["completed"] * 4 + ["failed"] * 2
+    rewards = dict(zip(values["outcome"], values["reward"], strict=True))
+    assert rewards["completed"] == 0.0
+    assert rewards["failed"] is None or rewards["failed"] != rewards["failed"]
+    assert {kind for kind in values["kind"] if isinstance(kind, str)} == {"http_500"}
+
+
+def test_a_missing_table_library_is_one_line(result, monkeypatch):
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(UserError, match=r"polars is not installed. Install it with: pip install polars"):
+        result.to_polars()
+
+
+def test_values_of_several_types_become_text_in_a_table():
+    class Odd(Resources):
+        async def verify(self, task: Any, response: Any) -> Verdict:
+            number = int(task.responses_create_params["input"])
+            odd: Any = [1, "two", [3], None, 2**70, {"a": 5}][number]
+            return Verdict(1.0, components={"part": 1.0}, odd=odd, whole=number, huge=2**70)
+
+    rows = [{"responses_create_params": {"input": str(number)}} for number in range(6)]
+    columns = columns_of(ludus.collect(Odd, model=ScriptedModel(["done"]), input=rows).rollouts)
+    assert sorted(filter(None, columns["value.odd"])) == sorted(["1", "two", "[3]", str(2**70), '{"a":5}'])
+    assert sorted(columns["value.whole"]) == [0, 1, 2, 3, 4, 5]
+    assert columns["value.huge"] == [float(2**70)] * 6
+    assert columns["component.part"] == [1.0] * 6

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class Collection(Results):
     """One collection: `prepare` it, `run` it once, then read its results.
 
     `metrics` is the content of metrics.json. Iterating yields the completed and masked rollouts, read from the output
-    files if there are any. Without output files, `rollouts` lists all rollouts, failed ones included. `warnings` are
+    files if there are any. `rollouts` lists all rollouts, failed ones included. `warnings` are
     sentences about mistakes that did not stop the run, such as code that blocks the event loop. `print` shows a table.
     """
 
@@ -62,7 +62,7 @@ class Collection(Results):
         """`rows` replaces the rows that the options name."""
         self.options = options
         self.metrics: dict[str, Any] = {}
-        self.rollouts: list[Rollout] = []
+        self._rollouts: list[Rollout] = []  # of a collection without files
         self.warnings: list[str] = []
         self.files = Files(options.files.output) if options.files.output is not None else None
         self.observer: RunObserver | None = None  #: what watches the run, if anything does
@@ -82,19 +82,34 @@ class Collection(Results):
     def __iter__(self) -> Iterator[Rollout]:
         """The completed and masked rollouts."""
         if self.files is None:
-            yield from (rollout for rollout in self.rollouts if rollout.error is None)
+            yield from (rollout for rollout in self._rollouts if rollout.error is None)
             return
         yield from Run(self.files.rollouts)
 
+    def __len__(self) -> int:
+        """How many rollouts are completed or masked."""
+        return len(Run(self.files.rollouts)) if self.files is not None else sum(1 for _ in self)
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """All rollouts as each of them ended, failed ones included."""
+        return Run(self.files.rollouts).rollouts if self.files is not None else self._rollouts
+
+    def _at(self, indices: Iterable[int]) -> list[Rollout]:
+        if self.files is not None:
+            return Run(self.files.rollouts)._at(indices)
+        rollouts = list(self)
+        return [rollouts[index] for index in indices]
+
     def groups(self) -> Iterator[list[Rollout]]:
         """The completed and masked rollouts of each task, ordered by repeat."""
-        return Run(self.files.rollouts).groups() if self.files is not None else grouped(self.rollouts)
+        return Run(self.files.rollouts).groups() if self.files is not None else grouped(self._rollouts)
 
     def failures(self) -> Iterator[Rollout]:
         """The failed attempts. A retry of a failed attempt may have completed."""
         if self.files is not None:
             return Run(self.files.rollouts).failures()
-        return (rollout for rollout in self.rollouts if rollout.outcome is Outcome.FAILED)
+        return (rollout for rollout in self._rollouts if rollout.outcome is Outcome.FAILED)
 
     def environments(self) -> list[Environment]:
         """The environments of the rows."""
@@ -243,7 +258,7 @@ class Collection(Results):
 
     async def add_rollout(self, rollout: Rollout) -> None:
         """Add a rollout to `rollouts`: the sink of a collection without output files."""
-        self.rollouts.append(rollout)
+        self._rollouts.append(rollout)
 
     def _metrics(self) -> dict[str, Any]:
         return self.metrics

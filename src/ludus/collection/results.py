@@ -7,15 +7,17 @@ one rollout in memory, and `groups` holds one group and a few bytes for each rol
 from __future__ import annotations
 
 import html
+import importlib
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
+from ludus.collection.columns import columns_of
 from ludus.collection.metrics import Metrics
 from ludus.collection.table import environment_lines, facts, with_place
-from ludus.errors import Failure
+from ludus.errors import Failure, UserError
 from ludus.outcome import Outcome
 from ludus.record import verifier_of
 from ludus.rollout import Rollout
@@ -30,11 +32,59 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """The rollouts of a collection. Iterating yields the completed and masked ones."""
+    """The rollouts of a collection. Iterating yields the completed and masked ones; `len`, `[i]` and slices count them.
+
+    `rollouts` is a list of all rollouts, failed ones included: of a large run it fills the memory.
+    """
 
     @abstractmethod
     def __iter__(self) -> Iterator[Rollout]:
         """The completed and masked rollouts."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many rollouts are completed or masked."""
+
+    @overload
+    def __getitem__(self, index: int) -> Rollout: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Rollout]: ...
+
+    def __getitem__(self, index: int | slice) -> Rollout | list[Rollout]:
+        """The completed or masked rollouts at an index or in a slice."""
+        if isinstance(index, slice):
+            return self._at(range(len(self))[index])
+        try:
+            (rollout,) = self._at([range(len(self))[index]])
+        except IndexError:
+            raise IndexError(f"rollout {index} of {len(self)}") from None
+        return rollout
+
+    def __bool__(self) -> bool:
+        """True, also without rollouts: this is a result."""
+        return True
+
+    @property
+    @abstractmethod
+    def rollouts(self) -> list[Rollout]:
+        """All rollouts as each of them ended, failed ones included."""
+
+    @abstractmethod
+    def _at(self, indices: Iterable[int]) -> list[Rollout]:
+        """The completed or masked rollouts with these numbers."""
+
+    def to_pandas(self) -> Any:
+        """All `rollouts` as a `pandas.DataFrame`: outcome, reward, failure, counts, prompt, answer, verdict values."""
+        return _library("pandas").DataFrame(columns_of(self.rollouts))
+
+    def to_polars(self) -> Any:
+        """All `rollouts` as a `polars.DataFrame`. See `to_pandas`."""
+        return _library("polars").DataFrame(columns_of(self.rollouts), infer_schema_length=None)
+
+    def to_arrow(self) -> Any:
+        """All `rollouts` as a `pyarrow.Table`. See `to_pandas`."""
+        return _library("pyarrow").table(columns_of(self.rollouts))
 
     @abstractmethod
     def groups(self) -> Iterator[list[Rollout]]:
@@ -114,10 +164,31 @@ class Run(Results):
         self.stored = StoredRun.opened(path)
         self.files = self.stored.files
         self._computed: dict[str, Any] | None = None
+        self._positions: tuple[int, list[tuple[int, int]]] | None = None
 
     def __iter__(self) -> Iterator[Rollout]:
         """The completed and masked rollouts, in the order of the file."""
         return (rollout for rollout in self.stored.rollouts() if rollout.error is None)
+
+    def __len__(self) -> int:
+        """How many rollouts of the file are completed or masked."""
+        return len(self._rewarded())
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """All rollouts as each of them ended, failed ones last."""
+        return [rollout for rollout, is_last in self.attempts() if is_last]
+
+    def _at(self, indices: Iterable[int]) -> list[Rollout]:
+        positions = self._rewarded()
+        return self.stored.at(positions[index] for index in indices)
+
+    def _rewarded(self) -> list[tuple[int, int]]:
+        """Where the completed and masked rollouts lie. They are looked for again if the file has grown."""
+        size = self.files.rollouts.stat().st_size
+        if self._positions is None or self._positions[0] != size:
+            self._positions = size, list(self.stored.rewarded_positions())
+        return self._positions[1]
 
     def groups(self) -> Iterator[list[Rollout]]:
         """The completed and masked rollouts of each task, ordered by repeat. One group at a time is in memory.
@@ -215,6 +286,14 @@ def grouped(rollouts: list[Rollout]) -> Iterator[list[Rollout]]:
             groups.setdefault((rollout.task_id, verifier_of(rollout.receipt)), []).append(rollout)
     for group in groups.values():
         yield sorted(group, key=lambda rollout: rollout.job.repeat)
+
+
+def _library(name: str) -> Any:
+    """Import what makes tables."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{name} is not installed", f"Install it with: pip install {name}") from error
 
 
 def _is_completed(rollout: Rollout) -> bool:

@@ -22,6 +22,9 @@ from ludus.store.parsing import parse
 if TYPE_CHECKING:
     from ludus.rollout import Rollout
 
+#: The outcome stands in the first bytes of our records, unless the id of the task is very long.
+_OUTCOME_BYTES = 600
+
 _REPAIR = "Repair the line or remove it"
 
 
@@ -132,6 +135,23 @@ class StoredRun:
         with self.lines() as lines:
             for number, line in lines.counted():
                 yield (lines.offset, number), read_rollout(line, self.files.rollouts, number, self.hint)
+
+    def rewarded_positions(self) -> Iterator[tuple[int, int]]:
+        """The positions of the completed and masked rollouts. Lines of ours are not parsed for it."""
+        with self.lines() as lines:
+            for number, line in lines.counted():
+                start = line[:_OUTCOME_BYTES]
+                if (
+                    b'"outcome":"completed"' in start
+                    or b'"outcome":"masked"' in start
+                    or self._has_reward(number, line)
+                ):
+                    yield lines.offset, number
+
+    def _has_reward(self, number: int, line: bytes) -> bool:
+        from ludus.store.loading import read_rollout
+
+        return read_rollout(line, self.files.rollouts, number, self.hint).error is None
 
     def at(self, positions: Iterable[tuple[int, int]]) -> list[Rollout]:
         """The rollouts at positions that `with_positions` gave."""
