@@ -12,20 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lazily
 import psutil
 import pytest
+from mcp_sessions import ROW, STDIO, Sum, opened, outputs, play, served
 from servers import Server
 from waiting import CEILING, until_async
-
-pytest.importorskip("mcp", reason="pip install 'ludus-gym[mcp]'")
-
-from mcp_sessions import ROW, STDIO, Sum, opened, outputs, play, served
 
 import ludus
 from ludus import Response, ScriptedModel, UserError
 from ludus.errors import Failure
 from ludus.integrations.mcp_servers import HttpServer, StderrFile, failure_of
 from ludus.integrations.mcp_session import McpSession
+
+lazily.needs("mcp", "pip install 'ludus-gym[mcp]'")
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
+import lazily
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'ludus-gym[mcp]'")
-
 from mcp_sessions import outputs
 
 import ludus
 from ludus import Response, ScriptedModel
 from ludus.integrations.mcp import McpResources
 from ludus.integrations.mcp_servers import HttpServer, McpServer
+
+lazily.needs("mcp", "pip install 'ludus-gym[mcp]'")
 
 SERVE = [sys.executable, "-m", "ludus", "serve", "example_mcp_weather", "--mcp"]
 SENTENCE = "The weather in Lisbon is sunny and 72 F."

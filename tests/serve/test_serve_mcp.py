@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import forked
+import lazily
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
 
@@ -17,7 +18,7 @@ from ludus import Environment
 from ludus.data.rows import Rows
 from ludus.serve.serving import Serving
 
-mcp = pytest.importorskip("mcp")
+lazily.needs("mcp", "pip install 'ludus-gym[mcp]'")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
