@@ -21,3 +21,9 @@ def test_tool_outputs_and_user_messages_are_not_part_of_an_answer() -> None:
     trajectory = [call, output, {"role": "user", "content": "and?"}, message("done")]
     row = {"response": {"output": trajectory}, "model_calls": [{"items": 1}, {"items": 1}]}
     assert answers(row) == [[call], [message("done")]]
+
+
+def test_a_user_message_whose_type_is_null_is_not_part_of_an_answer() -> None:
+    shown = {"type": None, "role": "user", "content": "and?"}
+    row = {"response": {"output": [message("one"), shown, message("two")]}, "model_calls": [{"items": 1}, {"items": 1}]}
+    assert answers(row) == [[message("one")], [message("two")]]

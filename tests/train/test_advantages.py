@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.train.advantages import ESTIMATORS, group_mean, leave_one_out, per_turn, z_score
+from ludus.data.advantages import ESTIMATORS, group_mean, leave_one_out, per_turn, z_score
 
 REWARD = st.floats(-100, 100)
 GROUPS = st.lists(st.tuples(REWARD, st.booleans()), min_size=1, max_size=8)

@@ -14,7 +14,7 @@ import orjson
 
 from ludus.agent import Agent
 from ludus.agents.conversation import NOT_CARRIED_OUT, Ending
-from ludus.agents.recorded_calls import AnsweredCall, answered_calls, call_start, in_turns, parallel_turns, sizes_of
+from ludus.agents.recorded_calls import AnsweredCall, answered_calls, call_start, in_turns, parallel_turns
 from ludus.agents.simulated_user import UserCall
 from ludus.agents.user import UserRole
 from ludus.episode import Episode, Limits, play
@@ -28,6 +28,7 @@ from ludus.rollout import Job
 from ludus.runtime.boundary import Deadline, step, together
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
+from ludus.store.model_calls import sizes_of
 from ludus.task import Task
 from ludus.tools import not_found
 

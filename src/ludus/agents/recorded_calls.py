@@ -14,7 +14,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from ludus.agents.simulated_user import UserCall
-from ludus.response import Item, is_message
+from ludus.response import Item
+from ludus.store.model_calls import call_starts, sizes_of
 
 
 class AnsweredCall(NamedTuple):
@@ -72,7 +73,7 @@ def parallel_turns(output: list[Item], model_calls: Any, assumed: bool) -> dict[
     if sizes is None or min(sizes) < 0:
         return {}
     turns: dict[int, int] = {}
-    starts = [*_starts(output, model_calls), len(output)]
+    starts = [*call_starts(output, model_calls), len(output)]
     turn = 0
     for position, item in enumerate(output):
         while turn + 1 < len(sizes) and starts[turn + 1] <= position:
@@ -85,45 +86,4 @@ def parallel_turns(output: list[Item], model_calls: Any, assumed: bool) -> dict[
 
 def call_start(output: list[Item], model_calls: list[dict[str, Any]], turn: int) -> int:
     """The index in a trajectory of the first item of the model call that follows the first `turn` calls."""
-    return next(islice(_starts(output, model_calls), turn, None))
-
-
-def sizes_of(model_calls: Any) -> list[int] | None:
-    """How many items each model call wrote, or None if that is unknown for any of them."""
-    calls = model_calls if isinstance(model_calls, list) else []
-    sizes = [call["items"] for call in calls if isinstance(call, dict) and isinstance(call.get("items"), int)]
-    return sizes if sizes and len(sizes) == len(calls) else None
-
-
-def without_tokens(call: dict[str, Any]) -> dict[str, Any]:
-    """An entry of `model_calls` with the fields that place it in a trajectory, and not its tokens."""
-    return {key: call[key] for key in ("items", "at", "parallel") if key in call}
-
-
-def _starts(output: list[Item], model_calls: list[dict[str, Any]]) -> Iterator[int]:
-    """The index in a trajectory of the first item of each model call."""
-    at = 0
-    for call in model_calls:
-        at = _after_replies(output, at, call)
-        yield at
-        at += call["items"]
-
-
-def _after_replies(output: list[Item], at: int, call: dict[str, Any]) -> int:
-    """The index of the first item of the next model call at or after `at`, past the items that the model was shown.
-
-    An empty answer has no items: it is assumed to come after the outputs of tools and one message.
-    """
-    if isinstance(call.get("at"), int):
-        return int(call["at"])
-    messages = 0
-    while 0 <= at < len(output) and _is_reply(output[at]) and (call["items"] or not messages):
-        messages += output[at].get("type", "message") == "message"
-        at += 1
-    return at
-
-
-def _is_reply(item: Item) -> bool:
-    """Whether the model was shown an item, and did not write it."""
-    kind = str(item.get("type", "message"))
-    return kind.endswith("_output") or (kind == "message" and not is_message(item))
+    return next(islice(call_starts(output, model_calls), turn, None))

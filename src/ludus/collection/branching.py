@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ludus.agent import can_continue
 from ludus.agents.recorded import NO_MODEL, reach
-from ludus.agents.recorded_calls import call_start, sizes_of, without_tokens
+from ludus.agents.recorded_calls import call_start
 from ludus.collection.player import Player
 from ludus.data.row_checks import ReadTask, parse_row
 from ludus.data.rows import Rows, UniqueIds
@@ -32,6 +32,7 @@ from ludus.runtime.boundary import Deadline, step
 from ludus.runtime.threads import awaited
 from ludus.store.files import Files
 from ludus.store.lines import StoredLines
+from ludus.store.model_calls import sizes_of, without_tokens
 from ludus.store.parsing import bad_row
 from ludus.store.stored import StoredRow
 from ludus.task import Task, private

@@ -9,6 +9,7 @@ from ludus.errors import Failure, UserError
 from ludus.model import Model, Request
 from ludus.response import Item, Response
 from ludus.runtime.regular_files import open_regular
+from ludus.store.model_calls import call_starts
 from ludus.store.parsing import parse
 from ludus.store.stored_run import StoredRun
 from ludus.tokens import Tokens
@@ -65,22 +66,9 @@ class ReplayModel(Model):
 
 def answers(row: dict[str, Any]) -> list[list[Item]]:
     """The items that the model wrote in each of its calls, without the tool outputs and user messages between them."""
-    output: list[Item] = row["response"]["output"]
-    written: list[list[Item]] = []
-    at = 0
-    for call in row.get("model_calls") or []:
-        if isinstance(call.get("at"), int):  # items of a program may look like answers of the model
-            at = call["at"]
-        while "at" not in call and at < len(output) and _is_input(output[at]):
-            at += 1
-        written.append(output[at : at + call["items"]])
-        at += call["items"]
-    return written
-
-
-def _is_input(item: Item) -> bool:
-    kind = str(item.get("type") or "message")
-    return kind.endswith("_output") or (kind == "message" and item.get("role", "assistant") != "assistant")
+    output, calls = row["response"]["output"], row.get("model_calls") or []
+    starts = call_starts(output, calls)
+    return [output[start : start + call["items"]] for start, call in zip(starts, calls, strict=True)]
 
 
 def _tokens(calls: list[dict[str, Any]], turn: int) -> Tokens | None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ludus.agents.recorded_calls import without_tokens
 from ludus.agents.simple import SimpleAgent
 from ludus.agents.single_turn import SingleTurnAgent
 from ludus.collection.player import Player
@@ -32,6 +31,7 @@ from ludus.serve.aggregate import aggregate_metrics
 from ludus.serve.openapi import describe_agent
 from ludus.serve.policies import Policies
 from ludus.serve.resources import checked_task, refused_row, requested_seed, with_verdict
+from ludus.store.model_calls import without_tokens
 from ludus.task import Task, derive_seed, digest
 from ludus.tokens import Tokens, put_tokens
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ludus.agents.recorded_calls import sizes_of
 from ludus.collection.branching import Branches, calls_before
 from ludus.data.row_checks import parse_row
 from ludus.data.row_environments import RowEnvironments
 from ludus.data.rows import Survey
 from ludus.environment import Environment
 from ludus.errors import Failure, UserError
+from ludus.store.model_calls import sizes_of
 from ludus.store.receipts import Signer
 from ludus.store.stored import StoredRow
 
