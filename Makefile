@@ -36,6 +36,9 @@ $(VENV)/installed: $(VENV)/demo $(PACKAGES:=/pyproject.toml)
 demo: $(VENV)/demo
 	$(BIN)/ludus collect mcqa --model local --repeats 2 --output runs/demo-mcqa --overwrite
 	$(BIN)/ludus collect example_session_state_mgmt --model local --repeats 2 --limit 2 --output runs/demo-counter --overwrite
+	@echo "Read a rollout:             $(BIN)/ludus show runs/demo-mcqa 1"
+	@echo "See both runs in a browser: $(BIN)/ludus view runs"
+	@echo "Write an environment:       $(BIN)/ludus new my_env"
 
 # Lint, types, and the tests that a change most likely breaks: those of the words and of the rooms that changed.
 check: $(VENV)/installed

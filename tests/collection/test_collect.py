@@ -288,13 +288,14 @@ def test_the_stall_warning_names_the_stage_that_rollouts_wait_in(counter, rows, 
 
     def say(line):
         progress.Display.say(display, line)
-        if line.startswith("no progress for") and ": 4 in model." in line:
+        if line.startswith("nothing has happened for") and ": 4 wait for the model." in line:
             told.set()
 
     monkeypatch.setattr(display, "say", say)
     ludus.collect(counter, model=ScriptedModel(answer), input=rows(4), watch=display.watch)
     assert told.is_set()
-    assert re.search(r"no progress for [01] s: 4 in model", capsys.readouterr().err)
+    said = r"nothing has happened for [01] s: 4 wait for the model. It computes on this machine"
+    assert re.search(said, capsys.readouterr().err)
 
 
 def test_a_model_that_answers_at_once_does_not_block_the_event_loop(counter, rows):

@@ -34,6 +34,7 @@ class Display:
         self._quiet = quiet
         self._live: Live | None = None
         self._began = self._printed_at = time.perf_counter()
+        self._printed = ""  # the last plain line of progress: it is not repeated
         self._next = self._began + 1.0
         self._warn_after = STALL
         self._warned: set[BlockingCall] = set()
@@ -65,7 +66,9 @@ class Display:
             self._update(bar())
         elif time.perf_counter() - self._printed_at >= PLAIN_EVERY:
             self._printed_at = time.perf_counter()
-            self.say(line())
+            if (text := line()) != self._printed:
+                self._printed = text
+                self.say(text)
 
     def warn_of_stall(self, idle: float, warning: Callable[[float], str]) -> None:
         """Warn after `STALL` seconds without progress, and again whenever that time has doubled."""
@@ -149,10 +152,31 @@ def slow_to_close(collector: Collector) -> int:
 
 
 def stall(collector: Collector, idle: float) -> str:
-    """The warning that nothing changed: how many rollouts are in which stage."""
+    """The warning that nothing changed: what the rollouts wait for, and the settings that limit the wait."""
+    stages = [stage for stage, _ in collector.progress.waiting().most_common() if stage in _WAITS]
+    what = f"nothing has happened for {idle:.0f} s: {waits_of(collector)}"
+    if stages[:1] == ["model"] and not collector.plan.model.connects:
+        return f"{what}. It computes on this machine: other programs on it slow it down"
+    return f"{what}. To wait less: --set limits.{stages[0]}=SECONDS" if stages else what
+
+
+#: What a rollout in a stage waits for.
+_WAITS = {
+    "open": "its session",
+    "model": "the model",
+    "tool": "a tool",
+    "user": "the simulated user",
+    "verify": "its verdict",
+    "group": "its group",
+    "close": "the end of its session",
+}
+
+
+def waits_of(collector: Collector) -> str:
+    """What the rollouts in flight wait for; before the first one starts, the model."""
     stages = collector.progress.waiting().most_common()
-    waits = ", ".join(f"{count} in {stage}" for stage, count in stages) or "none in flight"
-    return f"no progress for {idle:.0f} s: {waits}. For shorter timeouts: --set limits.STAGE=SECONDS"
+    waits = [f"{count} wait{'s' * (count == 1)} for {_WAITS.get(stage, stage)}" for stage, count in stages]
+    return ", ".join(waits) or f"{collector.plan.model.name} is loading"
 
 
 def _rates(collector: Collector) -> tuple[float, float, float | None]:
@@ -169,6 +193,9 @@ def _parts(collector: Collector) -> list[str]:
     pace, tokens, left = _rates(collector)
     reward = metrics.mean_reward
     done = min(metrics.dispatched, progress.total)  # a resumed run may hold more: its input was longer
+    if not progress.finished:
+        parts = [f"{done}/{progress.total} done", waits_of(collector)]
+        return [*parts, *_reading_speed(collector)]
     parts = [f"{done}/{progress.total} done", f"{metrics.counts['failed']} failed"]
     parts.append(f"reward {reward:.3f}" if reward is not None else "reward -")
     parts.append(f"{pace:.1f} rollouts/s")
@@ -176,6 +203,12 @@ def _parts(collector: Collector) -> list[str]:
         parts.append(f"{tokens:.0f} tokens/s")
     parts.append(f"{clock(left)} left" if left is not None else "- left")
     return parts
+
+
+def _reading_speed(collector: Collector) -> list[str]:
+    """How fast an embedded model reads prompts, as far as it says so."""
+    speed = collector.engine.model_stats().get("prompt_tokens_per_second")
+    return [f"the model reads {speed:.0f} tokens/s"] if speed else []
 
 
 def _bar(collector: Collector, width: int) -> Table:

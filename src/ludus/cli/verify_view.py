@@ -37,7 +37,7 @@ async def watch(rescoring: Rescoring, display: Display) -> None:
 
 
 def _stall(idle: float) -> str:
-    return f"no progress for {idle:.0f} s. For a shorter timeout: --set limits.verify=SECONDS"
+    return f"no row was judged for {idle:.0f} s. To wait less: --set limits.verify=SECONDS"
 
 
 def _parts(rescoring: Rescoring) -> list[str]:

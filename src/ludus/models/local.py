@@ -75,6 +75,7 @@ class LocalModel(Model):
         self.name = self.path.stem
         self.concurrency = self.config.parallel
         self._llama: _Llama | None = None
+        self._read, self._reading_seconds = 0, 0.0  # tokens of prompts, and the time of all slots
         self._written: dict[tuple[str, int, str], array[int]] = {}  # (session, index, text) of a turn: its ids
 
     async def start(self) -> None:
@@ -87,6 +88,11 @@ class LocalModel(Model):
         llama, self._llama = self._llama, None
         if llama is not None:
             await llama.close()
+
+    def stats(self) -> dict[str, Any]:
+        """How many tokens of prompts a slot read in a second, so far."""
+        speed = self._read / self._reading_seconds if self._reading_seconds else None
+        return {"prompt_tokens_per_second": round(speed, 1)} if speed is not None else {}
 
     async def respond(self, request: Request) -> Response:
         """Answer one request. Up to `parallel` requests run at once."""
@@ -102,6 +108,8 @@ class LocalModel(Model):
             if room <= 0:
                 return self._response(Tokens(prompt, [], [], self.name, drawn), [], cut=True)
             answer = await llama.complete({"prompt": prompt, **self._sampling(sampling, forced, room)})
+            self._read += answer["timings"]["prompt_n"]
+            self._reading_seconds += answer["timings"]["prompt_ms"] / 1000
             tokens = Tokens(prompt, answer["tokens"], await llama.logprobs(prompt, answer), self.name, drawn)
         text = answer["content"] + (chatml.CALL_END if answer["stopping_word"] == chatml.CALL_END else "")
         if forced and text[: len(chatml.CALL_START)] != chatml.CALL_START[: len(text)]:
