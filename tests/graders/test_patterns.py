@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus import Failure
 from ludus.graders.patterns import PatternError, Patterns
 
 
@@ -40,16 +39,14 @@ async def test_an_invalid_pattern_raises_a_pattern_error() -> None:
             await patterns.last_match("(", "text")
 
 
-async def test_an_endless_search_is_stopped_and_does_not_block_the_event_loop() -> None:
+async def test_an_endless_search_is_stopped_without_a_match_and_does_not_block_the_event_loop() -> None:
     async with Patterns(children=1, seconds=0.2) as patterns:
         search = asyncio.create_task(patterns.last_match("(a+)+$", "a" * 60 + "b"))
         turns = 0
         while not search.done():
             await asyncio.sleep(0)
             turns += 1
-        with pytest.raises(Failure, match=r"stopped after 0\.2 s") as raised:
-            await search
-        assert raised.value.kind == "timeout"
+        assert await search is None
         assert turns > 10, "on the loop it would be one"
         assert await patterns.last_match("b", "ab") == [(1, 2)]
 
