@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ludus.environment import Environment
 from ludus.game import Game
+from ludus.resources import Resources
 from ludus.runtime.imports import place_of
 from ludus.store.figures import USUAL_RANGE
 
@@ -19,12 +20,11 @@ def outside_of_range(environment: Environment, lowest: float, highest: float) ->
         return []
     resources = environment.resources
     method = resources.step if issubclass(resources, Game) else resources.verify
-    declared = "its reward_range is" if environment.reward_range else "without a reward_range, rewards lie in"
-    reward = highest if highest > high else lowest
-    remedy = (
-        f"Write reward_range: [{min(low, lowest):g}, {max(high, highest):g}] in environment.yaml, or change the reward"
-    )
+    if resources.verify_group is not Resources.verify_group:
+        method = resources.verify_group
+    declared = "its reward_range" if environment.reward_range else "the range of an environment that declares none"
+    # the sentence names no reward: the shards of a run must say the same as the whole run
     return [
-        f"{place_of(method, resources)}: {environment.name} gave a reward of {reward:g}, and {declared}"
-        f" [{low:g}, {high:g}]. {remedy}"
+        f"{place_of(method, resources)}: {environment.name} gave rewards outside of [{low:g}, {high:g}], {declared}."
+        " Write reward_range: [LOWEST, HIGHEST] in environment.yaml, or change the rewards"
     ]

@@ -46,8 +46,8 @@ class Negotiation(Resources):
         if price < lowest:
             self.refused = True
             return "The seller does not sign and ends the negotiation."
-        self.signed_price = price
-        return f"Signed: {self.task.thing} for {price} euros."
+        self.signed_price = min(price, self.task.asking_price)  # nobody is asked for more
+        return f"Signed: {self.task.thing} for {self.signed_price} euros."
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         if self.signed_price is None:

@@ -35,6 +35,11 @@ def test_half_of_the_discount_earns_a_half_and_the_asking_price_nothing():
     assert play(sign(500, ""), "Goodbye.").reward == 0.0
 
 
+def test_a_price_of_hundreds_of_digits_earns_0():
+    call = {"call": "sign_contract", "arguments": f'{{"price": {10**400}, "condition": ""}}'}
+    assert play(call, "Goodbye.").reward == 0.0
+
+
 def test_a_price_that_the_seller_refuses_ends_the_negotiation():
     rollout = play(sign(79, "collect today"), sign(80, "collect today"), "Goodbye.")
     assert "does not sign" in str(rollout.response.output)
