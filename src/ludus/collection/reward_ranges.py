@@ -19,7 +19,7 @@ def outside_of_range(environment: Environment, lowest: float, highest: float) ->
     if low <= lowest and highest <= high:
         return []
     resources = environment.resources
-    method = resources.step if issubclass(resources, Game) else resources.verify
+    method: object = resources.step if issubclass(resources, Game) else resources.verify
     if resources.verify_group is not Resources.verify_group:
         method = resources.verify_group
     declared = "its reward_range" if environment.reward_range else "the range of an environment that declares none"
