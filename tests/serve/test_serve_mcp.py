@@ -58,6 +58,15 @@ async def test_a_tool_call_runs_in_the_session_of_its_token(serving: Serving):
     assert web.post("/verify", {**COUNTER_ROW, "response": {"output": []}}).json()["reward"] == 1.0
 
 
+async def test_an_integer_of_any_size_reaches_the_tool(serving: Serving):
+    web = Web(url_of(serving, COUNTER))
+    token = {"X-NeMo-Gym-Session-Token": web.post("/seed_session", COUNTER_ROW).headers["x-ludus-session"]}
+    params = {"name": "increment_counter", "arguments": {"count": 10**30}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    reply = web.post("/mcp", call, {"Accept": "application/json, text/event-stream", **token})
+    assert reply.json()["result"]["structuredContent"] == {"success": True}
+
+
 async def test_without_a_token_tools_are_listed_but_calls_fail(serving: Serving):
     tools, results = await talk(serving, None, ("increment_counter", {"count": 3}))
     assert tools == ["increment_counter", "get_counter_value"]

@@ -15,6 +15,7 @@ import orjson
 from ludus.errors import missing_extra
 from ludus.http.messages import Receive, Refusal, Scope, Send
 from ludus.runtime.boundary import step
+from ludus.runtime.encoding import encode
 from ludus.serve.sessions import Session, Sessions
 from ludus.tools import ToolError
 
@@ -101,7 +102,7 @@ def tool_server(sessions: Sessions, find: FindSession) -> Server[Any]:
         if params.name not in names:
             return _result(f"there is no tool {params.name} in this session, only: {', '.join(names)}", failed=True)
         with sessions.use(session.id):
-            arguments = orjson.dumps(params.arguments or {}).decode()
+            arguments = encode(params.arguments or {}).decode()
             limit = sessions.environment.limits.tool
             work = session.resources.call(params.name, arguments)
             output = await step("tool", limit, work, f"tool `{params.name}`")
