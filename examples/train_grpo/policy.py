@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,11 @@ class Player:
 
 
 def trainer_settings(weights: Any, output: Path, seed: int, rate: float) -> dict[str, Any]:
-    """Settings of a TRL trainer that only trains: it writes, sends and prints nothing."""
+    """Settings of a TRL trainer that only trains: it writes, sends and prints nothing.
+
+    TRL asks transformers for checkpointing by a name that transformers has replaced, before every evaluation.
+    """
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated", category=FutureWarning)
     on_gpu = weights.device.type == "cuda"
     return {
         "output_dir": str(output / "trainer"),

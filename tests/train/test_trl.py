@@ -118,7 +118,9 @@ def test_the_live_weights_train_with_finite_loss_and_the_logprobs_of_the_trainer
     assert not torch.allclose(later[:, :1], batch["sampling_per_token_logps"][:, :1]), "the second step has new weights"
 
 
-def test_failed_and_masked_members_have_no_loss_and_do_not_move_the_baseline(tmp_path: Path) -> None:
+def test_failed_and_masked_members_have_no_loss_and_do_not_move_the_baseline(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     said = ["1", "crash", "mask 9", "0"]
     rollouts = TrlRollouts(
         Judged,
@@ -139,6 +141,7 @@ def test_failed_and_masked_members_have_no_loss_and_do_not_move_the_baseline(tmp
         ]
     assert trained.logs[0]["reward"] == pytest.approx(0.5)
     assert rollouts.counts == {"trained": 4, "masked": 2, "missing": 2, "failed": 2}
+    assert "returned None" not in caplog.text, "they are counted, and TRL prints no page about them"
 
 
 def test_a_step_in_which_every_rollout_fails_leaves_the_weights_as_they_are(tmp_path: Path) -> None:

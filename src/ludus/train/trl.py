@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -42,6 +43,21 @@ from ludus.train.trl_model import check_sampling, policy_of
 
 #: The key of a prompt's messages that names its task, and the fields that reach the reward function.
 TASK, REWARD = "task_id", "ludus_reward"
+
+
+#: The loggers of trainers that print a page about a completion whose reward is None.
+_LOGGERS = ("trl.trainer.grpo_trainer", "trl.trainer.rloo_trainer")
+
+
+class _LeftOutQuietly(logging.Filter):
+    """Drops TRL's page about a completion of ours that is left out: `TrlRollouts.counts` counts them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        return not ("All reward functions returned None" in text and repr(REWARD) in text)
+
+
+_QUIET = _LeftOutQuietly()
 
 
 @dataclass(slots=True)
@@ -181,6 +197,8 @@ class TrlRollouts:
 
     def _start(self, trainer: Any) -> GroupFeed:
         check_sampling(trainer.args)
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_QUIET)  # a logger keeps a filter once
         chosen = self._options.get("model")
         model = chosen if isinstance(chosen, (str, Model)) else policy_of(trainer, self._max_batch)
         options: CollectArguments = {**self._options, "model": model}
