@@ -87,7 +87,10 @@ print(data.split()[-3])
     assert "refused" in (await sandbox.python(tunnel)).stderr.decode()
 
 
-@pytest.mark.parametrize("name", ["localhost", "127.9.9.9", "10.0.0.1", "169.254.169.254", "[::1]"])
+@pytest.mark.parametrize(
+    "name",
+    ["localhost", "127.9.9.9", "10.0.0.1", "169.254.169.254", "[::1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"],
+)
 async def test_a_name_without_a_port_does_not_open_private_addresses(name: str, sandbox: Sandbox):
     await sandbox.allow_hosts([name.strip("[]"), "*.invalid"])
     program = f"""

@@ -196,6 +196,13 @@ async def test_a_server_lends_neither_its_network_nor_its_folders(spec: dict[str
         assert app.state()["sandboxes"] == 0
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1:80", "169.254.169.254:80", "[::1]:22", "localhost:8000"])
+async def test_a_server_opens_no_way_to_its_own_network(host: str):
+    async with server() as (_, url), provider(url) as remotes, await remotes.open(SandboxSpec()) as sandbox:
+        with pytest.raises((SandboxError, OSError), match="this server lets programs reach public addresses only"):
+            await sandbox.allow_hosts(["files.example", host])
+
+
 async def test_no_urls_and_unreachable_ones_are_named():
     with pytest.raises(UserError, match="needs the URLs of its servers"):
         await open_provider("remote")

@@ -27,6 +27,7 @@ PORT = 3128
 _HEAD_BYTES = 16 << 10
 _PORTS = (80, 443)
 _SECONDS = 30.0
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _REQUEST = re.compile(rb"(CONNECT|[A-Z]+) (?:http://)?(\[[0-9a-fA-F:.]+\]|[^/:\s]+)(?::(\d{1,5}))?(\S*) HTTP/1\.[01]")
 
 #: The helper: `setns` into the user namespace (unless we are root) and the network of a process, then listen there.
@@ -125,9 +126,25 @@ class Egress:
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         for *_, address in addresses:
-            if any(entry.port is not None for entry in allowed) or ipaddress.ip_address(address[0]).is_global:
+            if any(entry.port is not None for entry in allowed) or _is_public(str(address[0])):
                 return str(address[0]), port
         return None
+
+
+def is_public_entry(text: str) -> bool:
+    """Whether an entry of the list of hosts allows public addresses only."""
+    return _Host(text).port is None
+
+
+def _is_public(text: str) -> bool:
+    """Whether an address is public. Some IPv6 addresses stand for an IPv4 address, which counts."""
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        address = inner or address
+    return address.is_global
 
 
 class _Host:

@@ -22,6 +22,7 @@ from ludus.http.app import App
 from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.runtime.wording import describe_errors
+from ludus.sandbox.egress import is_public_entry
 from ludus.sandbox.protocol import Program, Sandbox, SandboxProvider
 from ludus.sandbox.wire import ExecMessage, FileMessage, SpecMessage, bytes_of, result_message, text_of
 
@@ -139,8 +140,11 @@ class SandboxApp(App):
         return await self._file(message, lambda sandbox: sandbox.restore(_bytes(message.data)))
 
     async def allow_hosts(self, incoming: Incoming) -> Reply:
-        """Let programs reach some hosts."""
+        """Let programs reach some hosts. An entry with a port could name this machine, or others of its network."""
         message = _checked(FileMessage, incoming.json())
+        if private := [host for host in message.hosts if not is_public_entry(host)]:
+            hint = f"name hosts without a port, not {private[0]!r:.80}"
+            raise Refusal(403, f"this server lets programs reach public addresses only: {hint}", kind="sandbox")
         return await self._file(message, lambda sandbox: sandbox.allow_hosts(message.hosts))
 
     async def deny_hosts(self, incoming: Incoming) -> Reply:
