@@ -129,6 +129,23 @@ def hidden_fields(task: Row, used: Collection[str], task_id: str) -> Row:
     return hidden
 
 
+def asked(row: Row) -> str:
+    """The text of the last user message of a row's prompt; without any, that of the first message."""
+    params = row.get("responses_create_params")
+    prompt = params.get("input") if isinstance(params, dict) else None
+    if isinstance(prompt, str):
+        return prompt
+    messages = [item for item in prompt if isinstance(item, dict)] if isinstance(prompt, list) else []
+    users = [item for item in messages if item.get("role") == "user"]
+    for item in users[-1:] or messages[:1]:
+        content = item.get("content")
+        if isinstance(content, str):
+            return content
+        parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+        return " ".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+    return ""
+
+
 def verifier_of(receipt: Any) -> str:
     """The digest of the verifier in a receipt; empty if there is no receipt."""
     return receipt.partition(".")[0] if isinstance(receipt, str) else ""

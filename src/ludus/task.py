@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from hashlib import blake2b
 from typing import Any
@@ -9,6 +10,9 @@ from zlib import crc32
 
 import orjson
 from pydantic import BaseModel, ConfigDict, field_validator
+
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+_NAME_LENGTH = 60
 
 
 class Task(BaseModel):
@@ -55,6 +59,17 @@ class Task(BaseModel):
 def digest(row: dict[str, Any]) -> str:
     """A hash of a row's content, the same for any order of its keys."""
     return blake2b(orjson.dumps(row, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+
+
+def name_of_task(task_id: str, about: str) -> str:
+    """What tables call a task: the `task_id` of its row, or the first words of its prompt if the row has none.
+
+    Without a `task_id` in the row, the id of the task is a digest of the row.
+    """
+    words = " ".join(about[: 4 * _NAME_LENGTH].split())
+    if not words or not _DIGEST.fullmatch(task_id):
+        return task_id
+    return words if len(words) <= _NAME_LENGTH else words[:_NAME_LENGTH].rpartition(" ")[0] + " ..."
 
 
 def private(row: dict[str, Any]) -> dict[str, Any]:

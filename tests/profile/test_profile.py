@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from profiled_runs import Others, Words, collect
 
 import ludus
+from ludus import Resources, ScriptedModel
 from ludus.errors import UserError
 from ludus.profile.difficulty import Band, write_difficulty, write_subset
 from ludus.profile.policies import compare_policies
@@ -235,7 +237,13 @@ def test_two_policies_are_compared_task_by_task(tmp_path: Path) -> None:
     found = compare_policies(before, after)
     assert (found["passed_more_often"], found["passed_less_often"], found["passed_as_often"]) == (2, 0, 0)
     assert found["difference"] == 0.5
-    assert found["moved"][0] == {"task_id": "a", "pass_rate_a": 0.5, "pass_rate_b": 1.0, "change": 0.5}
+    assert found["moved"][0] == {
+        "task_id": "a",
+        "name": "a",
+        "pass_rate_a": 0.5,
+        "pass_rate_b": 1.0,
+        "change": 0.5,
+    }
 
 
 def test_runs_that_disagree_about_a_pass_are_refused(tmp_path: Path) -> None:
@@ -259,3 +267,22 @@ def test_a_wrong_price_list_is_one_line(tmp_path: Path, text: str, words: str) -
     (tmp_path / "prices.yaml").write_text(text)
     with pytest.raises(UserError, match=words):
         read_prices(tmp_path / "prices.yaml")
+
+
+def test_a_task_without_an_id_of_its_own_is_called_by_the_first_words_of_its_prompt(tmp_path):
+    class Always(Resources):
+        async def verify(self, task: Any, response: Any) -> float:
+            return 1.0
+
+    long = "How many sheep " * 20
+    rows = [
+        {"responses_create_params": {"input": "What is\n two and two?"}},
+        {"responses_create_params": {"input": long}},
+        {"task_id": "sheep", "responses_create_params": {"input": "Count the sheep."}},
+    ]
+    ludus.collect(Always, model=ScriptedModel(["4"]), input=rows, output=tmp_path / "run")
+    names = {task["name"] for task in Profile([tmp_path / "run"]).summary()["tasks"]}
+    (cut,) = names - {"What is two and two?", "sheep"}
+    assert cut.endswith(" ...")
+    assert long.startswith(cut[:-4])
+    assert len(cut) <= 64

@@ -50,7 +50,7 @@ def show_comparison(console: Console, summary: dict[str, Any]) -> None:
         moved = _table("tasks that moved most", "task", "pass rate in A", "in B", "change")
         for task in comparison["moved"]:
             rates = (f"{task[name]:.3f}" for name in ("pass_rate_a", "pass_rate_b"))
-            moved.add_row(text(one_line(task["task_id"])), *rates, f"{task['change']:+.3f}")
+            moved.add_row(text(one_line(task["name"])), *rates, f"{task['change']:+.3f}")
         console.print(moved)
     counts = [f"{comparison[f'passed_{how}_often']:,} {how} often" for how in ("more", "less", "as")]
     emit(console, text(f"tasks that B passes: {', '.join(counts)}"))
@@ -185,7 +185,7 @@ def _tasks(summary: dict[str, Any]) -> Table | None:
         rate = _estimate({"mean": task["pass_rate"], "ci95": task["ci95"]})
         counts = f"{task['passed']:,} of {task['completed']:,}"
         cells = (rate, counts, _number(task["variance"]), f"{task['failed']:,}", f"{task['masked']:,}")
-        table.add_row(text(one_line(task["task_id"])), *cells)
+        table.add_row(text(one_line(task["name"])), *cells)
     return table
 
 

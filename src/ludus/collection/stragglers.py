@@ -2,7 +2,7 @@
 or because their policy version is too old.
 
 Each of them is recorded as ended early, with stage `agent` and the reason as its kind: `enough`, `group_deadline` or
-`stale`. It has no reward. A resumed run that has the same limit leaves it alone; without the limit it is played.
+`stale`. It has no reward. A resumed run with the same limit does not play it; without the limit it does.
 """
 
 from __future__ import annotations

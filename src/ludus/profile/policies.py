@@ -8,6 +8,7 @@ from ludus.compare.comparison import compare
 from ludus.compare.scores import Scores, warnings_about
 from ludus.errors import UserError
 from ludus.profile.profile import Profile
+from ludus.profile.tasks import TaskProfile
 
 #: How many tasks are listed that the second policy passes more often, and how many that it passes less often.
 MAX_MOVED = 10
@@ -42,9 +43,13 @@ def compare_policies(a: Profile, b: Profile, pass_reward: float | None = None) -
 
 def pass_rates_of_both(a: Profile, b: Profile) -> list[tuple[str, float, float]]:
     """The id and both pass rates of each task that has one in both."""
+    return [(task.task_id, of_a, of_b) for task, of_a, of_b in _tasks_of_both(a, b)]
+
+
+def _tasks_of_both(a: Profile, b: Profile) -> list[tuple[TaskProfile, float, float]]:
     pairs = ((task, b.tasks.get(key)) for key, task in a.tasks.items())
     return [
-        (task.task_id, task.pass_rate, other.pass_rate)
+        (task, task.pass_rate, other.pass_rate)
         for task, other in pairs
         if other is not None and task.pass_rate is not None and other.pass_rate is not None
     ]
@@ -53,7 +58,13 @@ def pass_rates_of_both(a: Profile, b: Profile) -> list[tuple[str, float, float]]
 def _moved(a: Profile, b: Profile) -> list[dict[str, Any]]:
     """The tasks of both, those that the second policy passes more often first."""
     rows = [
-        {"task_id": task_id, "pass_rate_a": of_a, "pass_rate_b": of_b, "change": of_b - of_a}
-        for task_id, of_a, of_b in pass_rates_of_both(a, b)
+        {
+            "task_id": task.task_id,
+            "name": task.name,
+            "pass_rate_a": of_a,
+            "pass_rate_b": of_b,
+            "change": of_b - of_a,
+        }
+        for task, of_a, of_b in _tasks_of_both(a, b)
     ]
     return sorted(rows, key=lambda row: (-float(row["change"]), str(row["task_id"])))

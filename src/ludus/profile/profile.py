@@ -19,6 +19,7 @@ from ludus.outcome import PASS_REWARD, Outcome
 from ludus.profile.prices import Price, token_count
 from ludus.profile.sums import Sums
 from ludus.profile.tasks import TaskProfile, written_characters
+from ludus.record import asked
 from ludus.rollout import Rollout
 from ludus.store.stored_run import RecordedScale, each_run_once
 from ludus.store.verifiers import Verifiers
@@ -82,13 +83,16 @@ class Profile:
                 sums = self._environments[environment] = Sums([self._scale(environment)], self._prices)
                 if environment not in self._scales:
                     self._overall.add_scale(self._scale(environment))
-            asked = rollout.response.data.get("model") if rollout.response is not None else None
-            models = tuple(dict.fromkeys(name for name in (asked, named) if name and isinstance(name, str)))
+            answered = rollout.response.data.get("model") if rollout.response is not None else None
+            models = tuple(dict.fromkeys(name for name in (answered, named) if name and isinstance(name, str)))
             for part in (self._overall, sums):
                 part.add_attempt(rollout, models, is_last=is_last)
             if is_last:
                 key = environment, task_id
-                task = seen[key] = self.tasks.get(key) or self.tasks.setdefault(key, TaskProfile(*key))
+                task = self.tasks.get(key)
+                if task is None:
+                    task = self.tasks[key] = TaskProfile(*key, asked(vars(rollout.task)))
+                seen[key] = task
                 self._add_rollout(rollout, task, (self._overall, sums))
         for task in seen.values():
             task.end_group()

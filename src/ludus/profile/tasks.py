@@ -8,6 +8,7 @@ from typing import Any
 from ludus.response import Item
 from ludus.rollout import Rollout
 from ludus.store.statistics import ClusteredMean, Comoments
+from ludus.task import name_of_task
 
 #: A group of fewer completed rollouts has no differences to learn from.
 MIN_GROUP_SIZE = 2
@@ -29,15 +30,18 @@ class TaskProfile:
         "failed",
         "groups",
         "masked",
+        "name",
         "passed",
         "signals",
         "task_id",
         "tokens",
     )
 
-    def __init__(self, environment: str, task_id: str) -> None:
+    def __init__(self, environment: str, task_id: str, about: str = "") -> None:
+        """`about` is the text of the task's prompt."""
         self.environment = environment
         self.task_id = task_id
+        self.name = name_of_task(task_id, about)  #: what tables call it
         self.completed = self.failed = self.masked = self.passed = 0
         self.groups = self.signals = 0
         self.tokens, self.characters = Comoments(), Comoments()
@@ -78,6 +82,7 @@ class TaskProfile:
         interval, rewards = self.interval, self.characters
         return {
             "task_id": self.task_id,
+            "name": self.name,
             "environment": self.environment,
             "completed": self.completed,
             "failed": self.failed,

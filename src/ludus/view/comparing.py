@@ -7,6 +7,7 @@ from typing import Any
 from ludus.compare.comparison import compare
 from ludus.compare.scores import LARGEST, Scores, TaskScore, warnings_about
 from ludus.outcome import PASS_REWARD
+from ludus.task import name_of_task
 from ludus.view.live_run import LiveRun
 from ludus.view.summary import verifiers
 
@@ -49,8 +50,19 @@ def comparison_payload(a: LiveRun, b: LiveRun) -> dict[str, Any]:
         if of_a.count and (of_b := scores[1].tasks.get(name)) is not None and of_b.count
     ]
     both.sort(key=lambda task: -abs(task["b"] - task["a"]))
-    result["tasks"] = both[:MAX_TASKS]
+    listed = both[:MAX_TASKS]
+    names = _names(a, [task["task_id"] for task in listed])
+    result["tasks"] = [{**task, "name": names.get(task["task_id"], task["task_id"])} for task in listed]
     return result
+
+
+def _names(run: LiveRun, task_ids: list[str]) -> dict[str, str]:
+    """What tables call these tasks."""
+    with run.index.reading() as database:
+        rows = database.execute(
+            f"SELECT task_id, about FROM tasks WHERE task_id IN ({', '.join('?' * len(task_ids))})", task_ids
+        )
+        return {task_id: name_of_task(task_id, about or "") for task_id, about in rows}
 
 
 def _scores(run: LiveRun) -> Scores:

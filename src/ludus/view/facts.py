@@ -12,7 +12,7 @@ from typing import Any
 
 from ludus.outcome import UNREWARDED
 from ludus.profile.prices import cached_tokens, token_count
-from ludus.record import Row, read_tool_errors, verifier_of
+from ludus.record import Row, asked, read_tool_errors, verifier_of
 from ludus.store.counting import attempt_of
 from ludus.store.statistics import finite_number
 from ludus.task import digest
@@ -96,21 +96,6 @@ def task_id_of(row: Row) -> str:
     if isinstance(named, (str, int)):
         return _text(str(named), 500)
     return digest({"asked": row.get("responses_create_params")})
-
-
-def asked(row: Row) -> str:
-    """The last user message of the prompt; without any, the first message."""
-    prompt = object_of(row.get("responses_create_params")).get("input")
-    if isinstance(prompt, str):
-        return prompt
-    messages = items_of(prompt)
-    users = [item for item in messages if item.get("role") == "user"]
-    for item in users[-1:] or messages[:1]:
-        content = item.get("content")
-        if isinstance(content, str):
-            return content
-        return " ".join(part["text"] for part in items_of(content) if isinstance(part.get("text"), str))
-    return ""
 
 
 def items_of(value: Any) -> list[Row]:

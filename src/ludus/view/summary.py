@@ -13,6 +13,7 @@ from typing import Any
 from ludus.profile.prices import Costs, Price
 from ludus.store.figures import RewardFigures, Scale
 from ludus.store.verifiers import Verifiers
+from ludus.task import name_of_task
 from ludus.view.facts import STAGES
 
 #: The most tasks of a heat map and points of a plot; more are summed up or sampled.
@@ -151,7 +152,8 @@ def _tasks(database: sqlite3.Connection) -> dict[str, Any]:
         "FROM tasks t JOIN rollouts r ON r.task = t.id AND r.final = 1 WHERE t.id % ? = 0 GROUP BY t.id ORDER BY t.id",
         (every,),
     )
-    return {"total": total, "every": every, "cells": [dict(row) for row in rows]}
+    cells = [{**dict(row), "name": name_of_task(row["task_id"], row["about"] or "")} for row in rows]
+    return {"total": total, "every": every, "cells": cells}
 
 
 def _stages(database: sqlite3.Connection) -> list[dict[str, Any]]:

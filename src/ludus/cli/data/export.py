@@ -113,7 +113,7 @@ def _show(exported: Exported, *, to_stderr: bool) -> None:
     facts.append(("rows written", exported.rows))
     facts += [("not carried", f"{count:,}  {what}") for what, count in exported.not_carried.items()]
     if exported.never_carried:
-        facts.append(("no place for", ", ".join(exported.never_carried)))
+        facts.append(("never in this format", ", ".join(exported.never_carried)))
     facts += [("verifiers", sentence) for sentence in verifier_warnings(exported.several_verifiers)]
     facts += [("written to", name) for name in exported.outputs]
     console = Console(stderr=True, highlight=False) if to_stderr else stdout_console()

@@ -28,7 +28,7 @@ class Atif(Format):
 
     name = "atif"
     summary = f"trajectories in the format that Harbor and NeMo Relay read ({VERSION}), one a line"
-    never = ("timings", "seed", "when each step happened", "the task's verifier fields")
+    never = ("timings", "seed", "when each step happened", "fields of the task that only the verifier reads")
     offers = frozenset()
 
     def __init__(self, choices: Choices, losses: Losses) -> None:

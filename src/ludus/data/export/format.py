@@ -21,7 +21,7 @@ Unit = tuple[Sample, ...]
 Packed = bytes | memoryview
 
 #: Fields of a rollout's record that conversations cannot hold.
-RECORD_FIELDS = ("the task's verifier fields", "verdict values", "timings", "usage", "seed")
+RECORD_FIELDS = ("fields of the task that only the verifier reads", "verdict values", "timings", "usage", "seed")
 TOKEN_RECORDS = ("token ids and logprobs",)
 
 #: The values of each choice; the first is the default.

@@ -13,7 +13,7 @@ export interface RunLine {
 }
 export interface Named { name: string | null; count: number }
 export interface TaskCell {
-  id: number; task_id: string; environment: string; about: string;
+  id: number; task_id: string; name: string; environment: string; about: string;
   completed: number; passed: number; failed: number; masked: number; mean: number | null;
 }
 export interface FailureGroup {

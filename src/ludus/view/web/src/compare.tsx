@@ -10,7 +10,7 @@ import { Card, Empty, Loading, Outcome, Problem, Stat } from "./ui";
 
 interface Side { key: string; name: string; scored: number; failed: number; masked: number }
 interface Compared {
-  a: Side; b: Side; warnings: string[]; tasks: { task_id: string; a: number; b: number; n_a: number; n_b: number }[];
+  a: Side; b: Side; warnings: string[]; tasks: { task_id: string; name: string; a: number; b: number; n_a: number; n_b: number }[];
   result: { tasks: number; mean_a: number; mean_b: number; pass_rate_a: number; pass_rate_b: number; difference: number; ci95: [number, number] | null;
     mcnemar: { only_a: number; only_b: number; p: number } | null; detectable: number | null; sentence: string } | null;
 }
@@ -41,7 +41,7 @@ export function CompareRuns({ a, b }: { a: string; b: string }) {
         <Card title="Tasks" wide note={`${plural(result.tasks, "task")} in both, the largest difference first`}>
           <table class="tasks"><thead><tr><th scope="col">Task</th><th scope="col" class="number">A</th><th scope="col" class="number">B</th><th scope="col">Difference</th></tr></thead>
             <tbody>{data.tasks.slice(0, 200).map((task) => <tr key={task.task_id}>
-              <td class="clip">{visible(task.task_id)}</td>
+              <td class="clip">{visible(task.name)}</td>
               <td class="number" data-label="A"><a href={link(["run", a], { tab: "rollouts", q: `task:"${task.task_id}"` })}>{reward(task.a)}</a></td>
               <td class="number" data-label="B"><a href={link(["run", b], { tab: "rollouts", q: `task:"${task.task_id}"` })}>{reward(task.b)}</a></td>
               <td data-label="Difference"><Difference value={task.b - task.a} /></td></tr>)}</tbody></table></Card>

@@ -201,7 +201,7 @@ function HeatMap({ cells, href }: { cells: TaskCell[]; href: (cell: TaskCell) =>
         {cells.map((cell) => {
           const rate = cell.completed ? cell.passed / cell.completed : null;
           const step = rate === null ? "none" : `h${Math.round(rate * 10)}`;
-          const said = `${cell.task_id}: ${rate === null ? "no reward" : `${cell.passed} of ${cell.completed} passed`}` +
+          const said = `${cell.name}: ${rate === null ? "no reward" : `${cell.passed} of ${cell.completed} passed`}` +
             `${cell.failed ? `, ${cell.failed} failed` : ""}${cell.masked ? `, ${cell.masked} masked` : ""}`;
           return <li key={cell.id}><a class={`${step}${cell.failed ? " has-failed" : ""}`} href={href(cell)}
             title={`${said}\n${cell.about}`} aria-label={said} /></li>;
