@@ -33,7 +33,7 @@ SECTIONS = [
         "python-tools apis containers profiling ../environments ../sandbox ../sandbox-hosted ../profile",
     ),
     _section("agent-server", "bring-your-own ../serving"),
-    _section("data", "prepare-and-validate hugging-face ../data ../collecting ../results ../trust"),
+    _section("data", "prepare-and-validate hugging-face ../data ../collecting ../results ../trust ../qualify-hooks"),
     _section(
         "environment-tutorials",
         "creating multi-step multi-turn user-modelling multi-node llm-as-judge rlhf-reward-models",

@@ -111,11 +111,19 @@ def folder(tmp_path: Path) -> Path:
         ("def chance(task):\n    return 'often'\n", r"qualify\.py:1: chance\(task\) must return a number"),
         ("def exploits(task):\n    return ['x']\n", r"qualify\.py:1: exploits\(task\) must return a dict"),
         ("def breaking(task):\n    yield 1 / 0\n", r"qualify\.py:2: ZeroDivisionError"),
-        ("gold = '3'\n", r"qualify\.py: gold must be a function"),
-        ("settings = ['x']\n", r"qualify\.py: settings must be a dict"),
+        ("def chance(task):\n    return float('nan')\n", r"qualify\.py:1: chance\(task\) .* returned nan"),
+        ("def gold(task):\n    return {'a': 3}\n", r"qualify\.py:1: gold\(task\) must return a text.* \{'a': 3\}"),
+        ("def oracle(task):\n    return [['3']]\n", r"qualify\.py:1: oracle\(task\) .* not list"),
+        ("def program(task, source):\n    return {'code': source}\n", r"qualify\.py:1: program\(task, source\)"),
+        (
+            "\ndef breaking(task):\n    return {'late': [{'calls': 'x' * 90 + 'END'}]}\n",
+            r"qualify\.py:2: breaking\(task\) .*: late: calls must be a list .*x{90}END",
+        ),
+        ("import os\ngold = '3'\n", r"qualify\.py:2: gold must be a function, and is '3'"),
+        ("\nsettings = ['x'] * 30 + ['END']\n", r"qualify\.py:2: settings must be a dict, and is \[.* 'END'\]"),
         (
             "expected_exploits = {'empty': 1.0}\n",
-            r"qualify\.py: expected_exploits\['empty'\] must be \(limit,",
+            r"qualify\.py:1: expected_exploits\['empty'\] must be \(limit, reason\), and is 1\.0",
         ),
     ],
 )
@@ -124,6 +132,18 @@ def test_a_mistake_in_qualify_py_is_an_error_with_its_place(folder: Path, code: 
     with pytest.raises(UserError, match=says) as refused:
         qualify(folder, input=folder / "rows.jsonl")
     assert len(str(refused.value).splitlines()) == 1
+
+
+def test_an_accepted_wrong_answer_is_shown_to_its_end_with_the_line_of_its_hook(folder: Path):
+    long = "the sum of one and two is " + "well, " * 30
+    (folder / "resources.py").write_text(
+        "from ludus import Resources\n\n\nclass Three(Resources):\n"
+        "    async def verify(self, task, response):\n        return float('3' in response.output_text)\n"
+    )
+    (folder / "qualify.py").write_text(f"\n\ndef breaking(task):\n    return {{'late': {long!r} + '33'}}\n")
+    reason = next(check.reason for check in qualify(folder, input=ROWS).checks if check.name == "false positives")
+    assert reason.endswith("well, 33")
+    assert f"late ({folder / 'qualify.py'}:3): the sum of one" in reason
 
 
 def test_the_command_reports_a_mistake_in_qualify_py_in_one_line(folder: Path):

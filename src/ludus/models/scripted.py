@@ -101,7 +101,7 @@ class ScriptedModel(Model):
             answer = await answer
         if isinstance(answer, Response):
             return answer
-        if problem := _problem(answer):
+        if problem := turn_problem(answer):
             raise Failure("bad_response", f"{self.name}: {problem}")
         turn: dict[str, Any] = answer if isinstance(answer, dict) else {"text": str(answer)}
         if delay := turn.get("delay"):
@@ -141,7 +141,7 @@ def _items(turn: dict[str, Any], number: int) -> list[Item]:
     return [*items, *(turn.get("items") or [])]
 
 
-def _problem(turn: Any) -> str | None:
+def turn_problem(turn: Any) -> str | None:
     """What is wrong with a turn, and what is allowed; None if it is valid."""
     if isinstance(turn, _TEXT):
         return None
@@ -149,13 +149,13 @@ def _problem(turn: Any) -> str | None:
         several = '{"calls": [{"name": ..., "arguments": {...}}]}'
         return f"a turn is a text or a mapping, not list. For several calls write {several}"
     if not isinstance(turn, dict):
-        return f"a turn is a text or a mapping, not {type(turn).__name__}: {turn!r:.60}"
+        return f"a turn is a text or a mapping, not {type(turn).__name__}: {turn!r:.2000}"
     for key, value in turn.items():
         if key not in _TURN_KEYS:
             return f"a turn has no key {key}. Known: {', '.join(sorted(_TURN_KEYS))}"
         wanted, is_valid = _TURN_KEYS[key]
         if value is not None and not is_valid(value):  # null means unset
-            return f"{key} must be {wanted}, not {value!r:.60}"
+            return f"{key} must be {wanted}, not {value!r:.2000}"
     return None
 
 
@@ -178,7 +178,7 @@ def _player(script: Script, name: str) -> RespondFunction:
         if not isinstance(rule.get("when", ""), _TEXT):
             raise UserError(f"{name}: when must be a text, not {rule['when']!r:.60}", "Leave it out to match anything")
         for turn in rule["turns"]:
-            if not isinstance(turn, Response) and (problem := _problem(turn)):
+            if not isinstance(turn, Response) and (problem := turn_problem(turn)):
                 raise UserError(f"{name}: {problem}")
 
     def answer(request: Request) -> Any:

@@ -28,6 +28,16 @@ Kind = Literal["oracle", "exploit", "preserving", "breaking", "odd"]
 #: The turns of a model: a text or a mapping for one turn, a list of turns, or a function from a request to a turn.
 Script = str | dict[str, Any] | list[Any] | Callable[[Request], Any]
 
+#: A value is shown whole up to this many characters, and then its beginning and its end.
+MOST_SHOWN = 800
+
+
+def shown(value: Any) -> str:
+    """A value in one line, for errors and examples."""
+    text = " ".join((value if isinstance(value, str) else repr(value)).split())
+    half = MOST_SHOWN // 2
+    return text if len(text) <= MOST_SHOWN else f"{text[:half]} ... {text[-half:]} ({len(text)} characters)"
+
 
 @dataclass(frozen=True)
 class Attempt:

@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ludus.qualify.attempts import Attempt, Kind
+from ludus.qualify.attempts import Attempt, Kind, shown
 from ludus.qualify.checks import Check, Played
 from ludus.qualify.policies import DRAWS
 
@@ -226,15 +226,18 @@ def oracle_score(attempts: list[Attempt], played: Played, thresholds: Thresholds
     return sum(_credit(played, attempt, thresholds) for attempt in known) / len(known) if known else None
 
 
-def wrong_rate(attempts: list[Attempt], played: Played, kind: Kind, thresholds: Thresholds) -> Rate:
-    """How many variants of this kind were judged wrongly, over the rows on which the oracle earned a reward."""
+def wrong_rate(attempts: list[Attempt], played: Played, kind: Kind, thresholds: Thresholds, place: str = "") -> Rate:
+    """How many variants of this kind were judged wrongly, over the rows on which the oracle earned a reward.
+
+    Examples name the `place` of the function that returned the variants.
+    """
     full = {attempt.task_id: _credit(played, attempt, thresholds) for attempt in attempts if attempt.kind == "oracle"}
     variants = [attempt for attempt in attempts if attempt.kind == kind and full.get(attempt.task_id, 0.0) > 0]
     wrong = []
     for variant in variants:
         accepted = _credit(played, variant, thresholds) >= ACCEPTED * full[variant.task_id]
         if accepted != (kind == "preserving"):
-            wrong.append(f"{variant.name}: {_script_text(variant)}")
+            wrong.append(f"{variant.name}{f' ({place})' if place else ''}: {shown(variant.script)}")
     return Rate(len(wrong), len(variants), wrong[:MAX_EXAMPLES])
 
 
@@ -323,7 +326,3 @@ def _unmasked_reward(played: Played, attempt: Attempt) -> float | None:
 def _masked(played: Played, attempt: Attempt) -> bool:
     verdict = played[attempt.id].verdict
     return verdict is not None and verdict.mask is not None
-
-
-def _script_text(attempt: Attempt) -> str:
-    return " ".join(str(attempt.script).split())[:120]

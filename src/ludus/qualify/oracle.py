@@ -1,7 +1,7 @@
 """What qualification knows about an environment: how its answers are written and which answer is right.
 
-Much of it is in the rows. The environment's folder may hold a `qualify.py` that defines the rest. All names are
-optional, and a function may return None for a task:
+Much of it is in the rows. The environment's folder may hold a `qualify.py` that defines the rest (`hooks.py` reads
+it). All names are optional, and a function may return None for a task:
 
     settings = {"resources.KEY": VALUE}      settings for qualification, for example a scripted judge
     expected_exploits = {"tool_spam": (1.0, "why this is no hole")}     how much a bad policy may earn, and why
@@ -21,32 +21,15 @@ A script is a text, a turn or a list of turns, as `ScriptedModel` plays them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from ludus.environment import Environment
-from ludus.errors import UserError, did_you_mean
 from ludus.qualify.attempts import Script
+from ludus.qualify.hooks import FILE, Hooks, a_list, answer_text, number, script, scripts
 from ludus.qualify.variants import breaking, preserving
 from ludus.record import GOLD_FIELDS, OPTION_FIELDS
 from ludus.response import texts_of
-from ludus.runtime.imports import author_error, load_file, place_of
 from ludus.task import Task
-
-T = TypeVar("T")
-
-FILE = "qualify.py"
-CONSTANTS = {"settings", "expected_exploits"}
-FUNCTIONS = {
-    *("gold", "answer", "oracle", "options", "chance", "exploits", "preserving", "breaking", "program", "rivals"),
-}
-#: The result types of functions, for error messages.
-_RETURNS = dict.fromkeys(("exploits", "preserving", "breaking"), "a dict of scripts") | {
-    "chance": "a number",
-    "options": "a list",
-    "rivals": "a list",
-}
 
 
 class Oracle:
@@ -56,21 +39,24 @@ class Oracle:
     oracle.script(task)   # a rollout that deserves the full reward, or None if it is unknown
     """
 
-    def __init__(self, hooks: dict[str, Any]) -> None:
+    def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
-        self.settings: dict[str, Any] = dict(hooks.get("settings") or {})
-        self.expected: dict[str, tuple[float, str]] = dict(hooks.get("expected_exploits") or {})
+        self.settings: dict[str, Any] = hooks.constant("settings")
+        self.expected: dict[str, tuple[float, str]] = hooks.constant("expected_exploits")
 
     @classmethod
     def of(cls, environment: Environment) -> Oracle:
         """Read the environment's `qualify.py` if it has one."""
-        path = environment.folder / FILE if environment.folder is not None else None
-        return cls(_hooks_of(load_file(path), str(path)) if path is not None and path.is_file() else {})
+        return cls(Hooks.of(environment.folder))
+
+    def place(self, name: str) -> str:
+        """`FILE:LINE` of a function of `qualify.py`; empty without it."""
+        return self._hooks.place(name)
 
     def gold(self, task: Task) -> str | None:
         """The right answer as a text."""
         if "gold" in self._hooks:
-            return self._call("gold", _text, task)
+            return self._hooks.call("gold", answer_text, task)
         texts = (_text(getattr(task, field, None)) for field in GOLD_FIELDS)
         return next((text for text in texts if text), None)
 
@@ -85,21 +71,20 @@ class Oracle:
 
     def answer(self, task: Task, text: str) -> Script:
         """A final answer in the form that the task asks for; the text alone if the prompt names no form."""
-        written: Script | None = self._call("answer", _unchanged, task, text) if "answer" in self._hooks else None
+        written = self._hooks.call("answer", script, task, text) if "answer" in self._hooks else None
         return as_asked(task, text) if written is None else written
 
     def script(self, task: Task) -> Script | None:
         """A rollout that deserves the full reward, or None if it is unknown."""
         if "oracle" in self._hooks:
-            script: Script | None = self._call("oracle", _unchanged, task)
-            return script
+            return self._hooks.call("oracle", script, task)
         gold = self.gold(task)
         return None if gold is None else self.answer(task, gold)
 
     def options(self, task: Task) -> list[str]:
         """The options as an answer writes them: their letters if they have letters."""
         if "options" in self._hooks:
-            return [str(option) for option in self._call("options", _list, task)]
+            return [str(option) for option in self._hooks.call("options", a_list, task)]
         options = next((value for field in OPTION_FIELDS if (value := getattr(task, field, None))), None)
         if isinstance(options, dict):
             return [str(key) for key in options]
@@ -110,7 +95,7 @@ class Oracle:
     def chance(self, task: Task) -> float:
         """The mean reward of guessing: by default 1 / number of options, or 0 without options."""
         if "chance" in self._hooks:
-            return self._call("chance", lambda chance: float(chance or 0.0), task)
+            return self._hooks.call("chance", number, task)
         options = self.options(task)
         return 1 / len(options) if options else 0.0
 
@@ -120,7 +105,7 @@ class Oracle:
 
     def program(self, task: Task, source: str) -> Script | None:
         """How a Python program that defines `cheat()` is handed in; None if the environment runs no programs."""
-        return self._call("program", _unchanged, task, source) if "program" in self._hooks else None
+        return self._hooks.call("program", script, task, source) if "program" in self._hooks else None
 
     @property
     def has_rivals(self) -> bool:
@@ -129,7 +114,7 @@ class Oracle:
 
     def rivals(self, task: Task) -> list[str]:
         """The other answers in the group of an answer."""
-        return self._call("rivals", _list, task) if self.has_rivals else []
+        return self._hooks.call("rivals", a_list, task) if self.has_rivals else []
 
     def preserving(self, task: Task) -> dict[str, Script]:
         """Other ways to write the right answer."""
@@ -150,22 +135,7 @@ class Oracle:
         return {name: self.answer(task, text) for name, text in variants.items()}
 
     def _scripts(self, name: str, task: Task) -> dict[str, Script] | None:
-        return self._call(name, lambda scripts: dict(scripts or {}), task) if name in self._hooks else None
-
-    def _call(self, name: str, convert: Callable[[Any], T], *arguments: Any) -> T:
-        """The converted result of a function of `qualify.py`. Its exceptions become a `UserError` for the author."""
-        hook = self._hooks[name]
-        try:
-            result = hook(*arguments)
-            try:
-                return convert(result)
-            except (TypeError, ValueError) as error:
-                cause = f"{place_of(hook)}: {name}(task) must return {_RETURNS[name]}, and returned {result!r:.80}"
-                raise UserError(" ".join(cause.split())) from error
-        except UserError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise author_error(error, hook) from error
+        return self._hooks.call(name, scripts, task) if name in self._hooks else None
 
 
 def as_asked(task: Task, text: str) -> str:
@@ -181,36 +151,6 @@ def as_asked(task: Task, text: str) -> str:
 def prompt_of(task: Task) -> str:
     """All texts of the task's input, one per line."""
     return "\n".join(filter(None, map(texts_of, task.input)))
-
-
-def _hooks_of(module: ModuleType, path: str) -> dict[str, Any]:
-    """The known names of a `qualify.py`. A public function with an unknown name is refused: it may be a typo."""
-    hooks = {name: value for name, value in vars(module).items() if name in CONSTANTS | FUNCTIONS}
-    for name, value in hooks.items():
-        if name in FUNCTIONS and not callable(value):
-            raise UserError(f"{path}: {name} must be a function", f"Write def {name}(task)")
-        if name in CONSTANTS and not isinstance(value, dict | None):
-            raise UserError(f"{path}: {name} must be a dict, and is {value!r:.80}")
-    for name, value in (hooks.get("expected_exploits") or {}).items():
-        match value:
-            case (int() | float(), str()):
-                continue
-        example = f'{{"{name}": (1.0, "why this is no hole")}}'
-        raise UserError(f"{path}: expected_exploits[{name!r:.80}] must be (limit, reason)", f"Write {example}")
-    for name, value in vars(module).items():
-        own = getattr(value, "__module__", None) == module.__name__ and callable(value)
-        if own and not name.startswith("_") and name not in FUNCTIONS:
-            hint = did_you_mean(name, CONSTANTS | FUNCTIONS)
-            raise UserError(f"{path}: qualification does not use {name}()", f"{hint} Start names of helpers with _")
-    return hooks
-
-
-def _unchanged(result: Any) -> Any:
-    return result
-
-
-def _list(result: Any) -> list[Any]:
-    return list(result or ())
 
 
 def _text(value: Any) -> str | None:
