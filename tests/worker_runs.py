@@ -105,7 +105,8 @@ def environment(folder: Path, grouped: bool = False) -> Path:
     name = "Grouped" if grouped else "Acts"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "resources.py").write_text(RESOURCES + (GROUPED if grouped else ""))
-    (folder / "environment.yaml").write_text(f"name: acts\nresources: resources.py:{name}\nreward_range: [-1000, 1000]\n")
+    settings = f"name: acts\nresources: resources.py:{name}\nreward_range: [-1000, 1000]\n"
+    (folder / "environment.yaml").write_text(settings)
     (folder / "answers.py").write_text(MODEL)
     return folder
 
