@@ -186,8 +186,8 @@ def test_enough_ends_the_slower_rollouts_of_a_task_in_workers(tmp_path, monkeypa
     monkeypatch.chdir(folder)
     result = run(folder, "out", input=rows(4), repeats=4, enough=2, workers=2, concurrency=4)
     counts = result.metrics["counts"]
-    assert counts["completed"] + counts["failed"] == counts["dispatched"] == 16
+    assert counts["completed"] + counts["ended_early"] == counts["dispatched"] == 16
     assert counts["completed"] >= 8
     ended = [orjson.loads(line) for line in (folder / "out" / "failures.jsonl").read_bytes().splitlines()]
     assert {row["kind"] for row in ended} == {"enough"}
-    assert len(ended) == counts["failed"] > 0
+    assert len(ended) == counts["ended_early"] > 0
