@@ -101,8 +101,10 @@ def _short_card(card: Card) -> dict[str, Any]:
         "odd_answers",
         "odd_failure_rate",
     )
+    near = row["near_misses"]
     return {
         **{key: row[key] for key in kept},
+        **({"near_misses": {key: near[key] for key in ("wrong", "total")}} if near["total"] else {}),
         "exploits": [{key: each[key] for key in ("best", "reward", "limit", "why")} for each in row["exploits"]],
         "checks": [{key: each[key] for key in ("name", "status", "reason")} for each in row["checks"]],
     }

@@ -17,8 +17,8 @@ MAX_ROW = 2500
 #: What the verdict of a card says.
 VERDICTS = {
     "trusted": "every check passed",
-    "not shown": "no check failed, and some were skipped",
-    "unsound": "a check failed: some answers earn more than they should",
+    "not shown": "no check failed. Some were skipped, or have a finding to look at",
+    "unsound": "a check failed: wrong answers earn a reward",
     "broken": "a check failed",
     "strict": "it refuses too many right answers",
 }
@@ -136,20 +136,30 @@ def _odd(card: dict[str, Any]) -> str:
     )
 
 
+def _near_misses(card: dict[str, Any]) -> str:
+    return f"{card['near_misses']['wrong']} of {card['near_misses']['total']}"
+
+
+def _earned(exploit: dict[str, Any]) -> str:
+    over = exploit["reward"] > exploit["limit"] + 1e-9
+    return f"{_number(exploit['reward'])}{' (over its limit)' if over else ''}"
+
+
 def _card(name: str, measured: dict[str, Any]) -> list[str]:
     card = measured.get("card")
     if card is None:
-        return [f"It cannot be qualified without something that is missing here: {escape(measured['missing'])}"]
+        return [f"It was not qualified, because something is missing here: {escape(measured['missing'])}"]
     rows = [
         ["verdict", f"**{card['verdict']}**: {VERDICTS[card['verdict']]}"],
         ["measured on", f"{card['rows']} rows, {card['attempts']} attempts"],
         ["right answers earn", _number(card["oracle"])],
         ["guessing earns", _number(card["chance"])],
         ["wrong answers accepted", _rate(card["false_positive_rate"])],
-        ["right answers refused, if written in another way", _rate(card["false_negative_rate"])],
+        ["right answers in another form refused", _rate(card["false_negative_rate"])],
         ["odd answers that ended without a verdict", _odd(card)],
+        *([["near misses that earned the full reward", _near_misses(card)]] if card.get("near_misses") else []),
     ]
-    exploits = ([code(e["best"]), _number(e["reward"]), _number(e["limit"])] for e in card["exploits"])
+    exploits = ([code(e["best"]), _earned(e), _number(e["limit"])] for e in card["exploits"])
     open_checks = [
         f"- {escape(each['name'])} ({each['status']}): {escape(each['reason'])}"
         for each in card["checks"]
@@ -158,10 +168,10 @@ def _card(name: str, measured: dict[str, Any]) -> list[str]:
     reasons = dict.fromkeys(each["why"] for each in card["exploits"] if each["why"])
     return [
         table(["", ""], rows),
-        "What bad policies earn (the best of each family), and what they may earn:",
+        "What the best bad policy of each family earns, and what it may earn:",
         table(["bad policy", "earns", "may earn"], exploits),
         *(f"Why some may earn more: {escape(why)}." for why in reasons),
-        *(["What did not pass or was not shown:", "\n".join(open_checks)] if open_checks else []),
+        *(["Checks that failed, were skipped or have a finding:", "\n".join(open_checks)] if open_checks else []),
         f"Measure it yourself: `ludus qualify {name}`. [Trust](../trust.md) explains the figures.",
     ]
 

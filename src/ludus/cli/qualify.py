@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 VERDICT_STYLES = dict.fromkeys(("unsound", "broken", "strict"), "bold red")
 VERDICT_STYLES |= {"trusted": "bold green", "not shown": "bold yellow"}
 MAX_TOOL_ERRORS = 3
-STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
+STYLES = {"ok": "green", "failed": "bold red", "look": "bold yellow", "skipped": "yellow"}
+OVER = "over its limit"
 
 
 def qualify(
@@ -86,7 +87,6 @@ def qualify(
 def show_card(console: Console, card: Card) -> None:
     """Print a card: figures, bad policies, checks, verdict."""
     from ludus.cli.screen import emit, show_block, text
-    from ludus.collection.table import tool_errors
 
     emit(
         console,
@@ -98,25 +98,45 @@ def show_card(console: Console, card: Card) -> None:
         families = ", ".join(exploit.family for exploit in card.exploits if exploit.why == why)
         show_block(console, text(f"expected of {families}: {why}", "dim"))
     console.print(_checks(card))
-    if card.tool_errors:
-        lines = tool_errors(card.tool_errors)
-        more = f"; {len(lines) - MAX_TOOL_ERRORS} more in --json" if len(lines) > MAX_TOOL_ERRORS else ""
-        raised = f"tools raised exceptions during the checks: {'; '.join(lines[:MAX_TOOL_ERRORS])}{more}"
-        show_block(console, text(raised, "yellow"))
+    for line in _tool_errors(card):
+        show_block(console, text(line, "yellow"))
     for warning in card.warnings:
         emit(console, text(f"warning: {warning}", "yellow"))
     emit(console, text(f"{card.environment} {_verdict(card)}", VERDICT_STYLES[card.verdict]))
 
 
+def _tool_errors(card: Card) -> list[str]:
+    """The exceptions of tools: each in right answers, and a count of those that bad policies provoked."""
+    from ludus.collection.table import tool_errors
+
+    lines = []
+    in_right = [{**error, "count": error["in_right"]} for error in card.tool_errors if error["in_right"]]
+    if in_right:
+        shown = tool_errors(in_right)
+        more = f"; {len(shown) - MAX_TOOL_ERRORS} more in --json" if len(shown) > MAX_TOOL_ERRORS else ""
+        lines.append(f"tools raised exceptions in right answers: {'; '.join(shown[:MAX_TOOL_ERRORS])}{more}")
+    provoked = [{**error, "count": error["count"] - error["in_right"]} for error in card.tool_errors]
+    provoked = [error for error in provoked if error["count"]]
+    if provoked:
+        count = sum(error["count"] for error in provoked)
+        most = max(provoked, key=lambda error: error["count"])
+        times = "an exception" if count == 1 else f"{count} exceptions"
+        first = f"{'' if len(provoked) == 1 else 'most often '}{tool_errors([most])[0]}"
+        lines.append(f"wrong answers and bad policies made tools raise {times}: {first}")
+    return lines
+
+
 def _verdict(card: Card) -> str:
-    """What the card shows, in one sentence."""
+    """What the card shows, in short sentences."""
     rate = card.false_negative
-    strict = f"; it refuses {rate.wrong} of {rate.total} right answers in another form"
     if card.verdict == "trusted":
-        seen = f"every check passed on {card.rows} rows, enough to see a fault in {card.unseen:.0%} of all rows"
-        return f"can be trusted: {seen}{strict if rate.wrong else ''}"
+        strict = f" It refuses {rate.wrong} of {rate.total} right answers in another form." if rate.wrong else ""
+        unseen = f"A fault in fewer than {card.unseen:.0%} of all rows may go unseen."
+        return f"can be trusted. Every check passed on {card.rows} rows. {unseen}{strict}"
     if card.verdict == "not shown":
-        return f"passed every check. Not tested: {'; '.join(card.not_shown)}"
+        look = f" Look at this: {'; '.join(card.findings)}." if card.findings else ""
+        skipped = f" Not tested: {'; '.join(card.not_shown)}" if card.not_shown else ""
+        return f"{'may be unsound' if look else 'passed every check'}.{look}{skipped}"
     what = {"unsound": "unsound: it rewards wrong answers", "broken": "broken", "strict": "too strict"}
     return f"is {what[card.verdict]} (failed: {', '.join(card.failed)})"
 
@@ -142,6 +162,8 @@ def _figures(card: Card) -> Table:
     table.add_row("wrong answers accepted", text(_rate(card.false_positive, "")))
     table.add_row("strictness", text(_rate(card.false_negative, " right answers in another form refused")))
     table.add_row("odd answers", text(_rate(card.odd, " ended without a verdict")))
+    if card.near_misses.total:
+        table.add_row("near misses", text(_rate(card.near_misses, " earned the full reward")))
     if card.false_negative.wrong:
         table.add_row("", text(one_line(f"first: {card.false_negative.examples[0]}")))
     if card.thresholds.pass_reward is not None:
@@ -160,10 +182,13 @@ def _policies(card: Card) -> Table:
     table.add_column("bad policy", overflow="fold", ratio=1)
     table.add_column("earns", justify="right", no_wrap=True)
     table.add_column("may earn", justify="right", no_wrap=True)
+    if any(exploit.excess for exploit in card.exploits):
+        table.add_column("", no_wrap=True)
     for exploit in card.exploits:
         style = "bold red" if exploit.excess else ""
-        name = text(exploit.best if exploit.reward else exploit.family)
-        table.add_row(name, text(f"{exploit.reward:.3f}", style), f"{exploit.limit:.3f}")
+        name = text(exploit.best if exploit.reward else exploit.family, style)
+        over = [text(OVER, style)] if exploit.excess else []
+        table.add_row(name, text(f"{exploit.reward:.3f}", style), f"{exploit.limit:.3f}", *over)
     return table
 
 

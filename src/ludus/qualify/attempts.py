@@ -23,7 +23,7 @@ from ludus.rollout import Rollout, rollout_id
 from ludus.task import Task, derive_seed
 
 Row = dict[str, Any]
-Kind = Literal["oracle", "exploit", "preserving", "breaking", "odd"]
+Kind = Literal["oracle", "exploit", "preserving", "breaking", "near_miss", "odd"]
 
 #: The turns of a model: a text or a mapping for one turn, a list of turns, or a function from a request to a turn.
 Script = str | dict[str, Any] | list[Any] | Callable[[Request], Any]

@@ -37,7 +37,7 @@ NOTHING = {"empty", "cheat"}
 #: The family of policies that give one answer to every task.
 CONSTANT = "constant"
 
-#: The card in a word: every check passed; none failed but some were skipped; or the worst failure.
+#: The card in a word: every check passed; none failed, but some were skipped or have a finding; or the worst failure.
 CardVerdict = Literal["trusted", "not shown", "unsound", "broken", "strict"]
 
 #: If one of these checks fails, the verifier rewards wrong answers.
@@ -96,7 +96,8 @@ class Rate:
 class Card:
     """The results of qualifying one environment.
 
-    `odd` counts the odd answers that ended without a verdict. `tool_errors` counts the exceptions of tools, most
+    `odd` counts the odd answers that ended without a verdict, `near_misses` those that earned the full reward.
+    `tool_errors` counts the exceptions of tools, most
     frequent first. `warnings` are sentences about mistakes in the environment that no check finds.
     """
 
@@ -110,6 +111,7 @@ class Card:
     false_positive: Rate
     false_negative: Rate
     odd: Rate = field(default_factory=lambda: Rate(0, 0, []))
+    near_misses: Rate = field(default_factory=lambda: Rate(0, 0, []))
     gold_from: dict[str, int] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     tool_errors: list[dict[str, Any]] = field(default_factory=list)
@@ -131,6 +133,11 @@ class Card:
         return [check.claim or check.name for check in self.checks if check.status == "skipped"]
 
     @property
+    def findings(self) -> list[str]:
+        """What a person must look at before the verifier can be trusted."""
+        return [check.claim for check in self.checks if check.status == "look"]
+
+    @property
     def verdict(self) -> CardVerdict:
         """What the card says in one word."""
         failed = set(self.failed)
@@ -138,7 +145,7 @@ class Card:
             return "unsound"
         if failed:
             return "strict" if failed == {"false negatives"} else "broken"
-        return "not shown" if self.not_shown else "trusted"
+        return "not shown" if self.not_shown or self.findings else "trusted"
 
     @property
     def unseen(self) -> float:
@@ -159,6 +166,7 @@ class Card:
             "passed": self.passed,
             "verdict": self.verdict,
             "not_shown": self.not_shown,
+            "findings": self.findings,
             "gold_from": self.gold_from,
             "rows": self.rows,
             "unseen": round(self.unseen, 4),
@@ -176,6 +184,7 @@ class Card:
             "exploits": [vars(exploit) for exploit in self.exploits],
             "false_positives": vars(self.false_positive),
             "false_negatives": vars(self.false_negative),
+            "near_misses": vars(self.near_misses),
             "thresholds": vars(self.thresholds),
         }
 
@@ -223,7 +232,7 @@ def exploits_of(
 def oracle_score(attempts: list[Attempt], played: Played, thresholds: Thresholds) -> float | None:
     """The mean reward of the oracle's rollouts. A failed rollout counts as 0; masked rollouts are left out."""
     known = [attempt for attempt in attempts if attempt.kind == "oracle" and not _masked(played, attempt)]
-    return sum(_credit(played, attempt, thresholds) for attempt in known) / len(known) if known else None
+    return sum(credit_of(played, attempt, thresholds) for attempt in known) / len(known) if known else None
 
 
 def wrong_rate(attempts: list[Attempt], played: Played, kind: Kind, thresholds: Thresholds, place: str = "") -> Rate:
@@ -231,11 +240,11 @@ def wrong_rate(attempts: list[Attempt], played: Played, kind: Kind, thresholds: 
 
     Examples name the `place` of the function that returned the variants.
     """
-    full = {attempt.task_id: _credit(played, attempt, thresholds) for attempt in attempts if attempt.kind == "oracle"}
+    full = {attempt.task_id: credit_of(played, attempt, thresholds) for attempt in attempts if attempt.kind == "oracle"}
     variants = [attempt for attempt in attempts if attempt.kind == kind and full.get(attempt.task_id, 0.0) > 0]
     wrong = []
     for variant in variants:
-        accepted = _credit(played, variant, thresholds) >= ACCEPTED * full[variant.task_id]
+        accepted = credit_of(played, variant, thresholds) >= ACCEPTED * full[variant.task_id]
         if accepted != (kind == "preserving"):
             wrong.append(f"{variant.name}{f' ({place})' if place else ''}: {shown(variant.script)}")
     return Rate(len(wrong), len(variants), wrong[:MAX_EXAMPLES])
@@ -247,22 +256,28 @@ def odd_rate(attempts: list[Attempt], played: Played) -> Rate:
     return Rate(len(failed), len(attempts), failed[:MAX_EXAMPLES])
 
 
-def tool_errors(played: Played) -> list[dict[str, Any]]:
-    """The exceptions that tools raised, counted by tool, exception and line, most frequent first."""
+def tool_errors(attempts: list[Attempt], played: Played) -> list[dict[str, Any]]:
+    """The exceptions that tools raised, counted by tool, exception and line, most frequent first.
+
+    `in_right` is how many of them were raised in right answers: the others may be due to made-up arguments.
+    """
     counts: Counter[tuple[str, str, str | None]] = Counter()
-    for rollout in played.values():
-        for error in rollout.tool_errors:
-            counts[error["tool"], error["exception"], error["where"]] += error["count"]
+    in_right: Counter[tuple[str, str, str | None]] = Counter()
+    for attempt in attempts:
+        for error in played[attempt.id].tool_errors:
+            key = error["tool"], error["exception"], error["where"]
+            counts[key] += error["count"]
+            in_right[key] += error["count"] if attempt.kind in ("oracle", "preserving") else 0
     return [
-        {"tool": tool, "exception": exception, "where": where, "count": count}
-        for (tool, exception, where), count in counts.most_common()
+        {"tool": key[0], "exception": key[1], "where": key[2], "count": count, "in_right": in_right[key]}
+        for key, count in counts.most_common()
     ]
 
 
 def threshold_checks(card: Card) -> list[Check]:
     """Whether the figures of a card are within its thresholds. Strictness has a check only if it has a limit."""
     limits = card.thresholds
-    checks = [_exploit_check(card), *_oracle_checks(card), _soundness_check(card)]
+    checks = [_exploit_check(card), *_oracle_checks(card), *_soundness_checks(card)]
     if card.rows < FEWEST_ROWS:
         reason = f"{card.rows} used, and {FEWEST_ROWS} are needed: use more with --limit or --input"
         claim = f"more than {card.rows} row{'' if card.rows == 1 else 's'}"
@@ -296,9 +311,12 @@ def _oracle_checks(card: Card) -> list[Check]:
     return [Check(name, "ok"), Check("rows without answer", "skipped", f"{card.rows - known} of {card.rows}", claim)]
 
 
-def _soundness_check(card: Card) -> Check:
+def _soundness_checks(card: Card) -> list[Check]:
+    """Whether wrong answers earn nothing. Without any, near misses take their place, with a check of their own."""
+    if card.false_positive.value is None and card.near_misses.total:
+        return []
     most, claim = card.thresholds.max_false_positive, "wrong answers (write breaking(task))"
-    return _rate_check("false positives", card.false_positive, most, "wrong answers", claim)
+    return [_rate_check("false positives", card.false_positive, most, "wrong answers", claim)]
 
 
 def _rate_check(name: str, rate: Rate, most: float, what: str, claim: str) -> Check:
@@ -309,7 +327,8 @@ def _rate_check(name: str, rate: Rate, most: float, what: str, claim: str) -> Ch
     return Check(name, "failed", ", ".join([f"{rate.wrong} of {rate.total}", *rate.examples[:1]]))
 
 
-def _credit(played: Played, attempt: Attempt, thresholds: Thresholds) -> float:
+def credit_of(played: Played, attempt: Attempt, thresholds: Thresholds) -> float:
+    """What the reward of an attempt counts; 0 without a reward."""
     reward = played[attempt.id].reward
     return thresholds.credit(reward) if reward is not None else 0.0
 

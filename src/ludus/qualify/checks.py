@@ -20,7 +20,7 @@ from ludus.runtime.boundary import attribute
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
 
-Status = Literal["ok", "failed", "skipped"]
+Status = Literal["ok", "failed", "look", "skipped"]
 Played = dict[str, Rollout]
 
 #: The value of a verdict that lists the side effects of verifying twice.
@@ -29,7 +29,10 @@ SIDE_EFFECTS = "qualify_side_effects"
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check, with the reason if it failed or was skipped. `claim` is what stays untested then."""
+    """The result of one check, with the reason if it is not ok.
+
+    `look` is a finding that a person must judge. `claim` is what a skipped check would have tested, or the finding.
+    """
 
     name: str
     status: Status

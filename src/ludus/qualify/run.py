@@ -5,7 +5,7 @@ determinism and side effects. The third plays attempts concurrently in random or
 
 Programs that attack the grader play only in the third pass: some of them run into the timeout, and that pass shows what
 they do to other rollouts. Odd answers (`odd_answers.py`) play in a pass of their own: all that counts is that each of
-them gets a verdict.
+them gets a verdict. So do near misses (`near_misses.py`), after which the state of the session is compared.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from ludus.qualify import card as cards
 from ludus.qualify import checks
 from ludus.qualify.attempts import Attempt, Kind, Row, Script, play
 from ludus.qualify.card import Card, Thresholds
+from ludus.qualify.near_misses import play_near_misses
 from ludus.qualify.odd_answers import ANSWERS, odd_answers
 from ludus.qualify.oracle import Oracle
 from ludus.qualify.policies import PolicyContext, common_options, exploits
@@ -99,6 +100,9 @@ async def _make_card(
     odd = odd_attempts(rows, oracle, odd_count, seed)
     played_odd = await play(environment, odd, concurrency=CONCURRENCY, seed=seed)
     played = first | {attempt.id: concurrent[attempt.id] for attempt in attacks}
+    near_misses, near_miss_checks = await play_near_misses(
+        environment, attempts, oracle.expected, thresholds, seed=seed, concurrency=CONCURRENCY
+    )
     exploit_limit = cards.exploit_limit(chances, choices, thresholds)
     card = Card(
         environment.name,
@@ -112,11 +116,13 @@ async def _make_card(
         false_negative=cards.wrong_rate(attempts, first, "preserving", thresholds, oracle.place("preserving")),
         gold_from=dict(gold_from),
         odd=cards.odd_rate(odd, played_odd),
-        tool_errors=cards.tool_errors(first),
+        near_misses=near_misses,
+        tool_errors=cards.tool_errors(attempts, played),
         warnings=_outside_of_range(original, [*played.values(), *played_odd.values()]),
     )
     card.checks = [
         *cards.threshold_checks(card),
+        *near_miss_checks,
         checks.every_answer_judged("every answer judged", attempts, played),
         checks.every_answer_judged("odd answers judged", odd, played_odd),
         checks.deterministic(plain, first, twice),

@@ -39,6 +39,7 @@ def preserving(task: Any) -> dict[str, Any]:
         "after_mistakes": [{"calls": MISTAKES}, {"calls": actions}, "Done."],
         "with_nulls": [{"calls": [_with(action, unheard_of=None) for action in actions]}, "Done."],
         "without_words": [{"calls": actions}, ""],
+        "updates_twice": [{"calls": [action for action in actions for _ in range(_repeats(action))]}, "Done."],
     }
 
 
@@ -62,6 +63,11 @@ def breaking(task: Any) -> dict[str, Any]:
 
 def _actions(task: Any) -> list[Call]:
     return [{"name": action["name"], "arguments": json.loads(action["arguments"])} for action in task.ground_truth]
+
+
+def _repeats(action: Call) -> int:
+    """How often an action can be taken without another effect: an update twice, anything else once."""
+    return 2 if "_update_" in action["name"] else 1
 
 
 def _with(action: Call, **more: Any) -> Call:
