@@ -23,6 +23,7 @@ export function Qualification({ given }: { given: EnvironmentCard }) {
   }
   const checks: Json[] = Array.isArray(card.checks) ? card.checks.filter((each: Json) => each && typeof each === "object").slice(0, 60) : [];
   const failed = checks.filter((each) => each.status === "failed"), skipped = checks.filter((each) => each.status === "skipped");
+  const findings = checks.filter((each) => each.status === "look");
   return (
     <>
       <p><TrustPill card={card} /> <span class="quiet small">{text(given.from)}</span></p>
@@ -31,8 +32,9 @@ export function Qualification({ given }: { given: EnvironmentCard }) {
         ["best cheat scores", card.best_exploit && typeof card.best_exploit.reward === "number" ? <>{reward(card.best_exploit.reward)} <span class="quiet">{text(card.best_exploit.best, 60)}</span></> : "none tried"],
         ["wrong, but rewarded", rate(card.false_positive_rate)], ["right, but refused", rate(card.false_negative_rate)],
         ["checked on", typeof card.rows === "number" ? `${whole(card.rows)} rows` : "unknown"],
-        ["checks", `${checks.length - failed.length - skipped.length} passed, ${failed.length} failed, ${skipped.length} skipped`]]} />
+        ["checks", `${checks.length - failed.length - skipped.length - findings.length} passed, ${failed.length} failed, ${skipped.length} skipped${findings.length ? `, ${findings.length} to look at` : ""}`]]} />
       {failed.length > 0 && <ul class="why failed-text">{failed.map((each, index) => <li key={index}><b>{text(each.name, 80)}</b> {text(each.reason)}</li>)}</ul>}
+      {findings.length > 0 && <ul class="why masked-text">{findings.map((each, index) => <li key={index}><b>{text(each.name, 80)}</b> {text(each.reason)}</li>)}</ul>}
       {skipped.length > 0 && <ul class="why quiet">{skipped.map((each, index) => <li key={index}><b>{text(each.name, 80)}</b> {text(each.reason)}</li>)}</ul>}
       <details class="offered"><summary>The whole card</summary><JsonView value={card} /></details>
     </>
