@@ -130,8 +130,10 @@ def test_requests_are_checked_and_responses_keep_what_is_unknown(nemo_gym_openai
     assert params(input="hi", temperature=0.5).model_dump(exclude_unset=True) == {"input": "hi", "temperature": 0.5}
     with pytest.raises(ValueError, match="temperatur"):
         params(input="hi", temperatur=0.5)
-    given = {"output": [{"type": "message", "x": 1}], "y": 2}
-    assert nemo_gym_openai.NeMoGymResponse(**given).model_dump(exclude_unset=True) == given
+    call = {"type": "mcp_call", "id": "c", "x": 1}
+    settings = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+    body = {"id": "r", "created_at": 1.0, "model": "m", "object": "response", "output": [call], **settings, "y": 2}
+    assert nemo_gym_openai.NeMoGymResponse(**body).model_dump(exclude_unset=True) == body
 
 
 @pytest.fixture

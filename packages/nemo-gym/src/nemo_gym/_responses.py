@@ -1,0 +1,136 @@
+"""A response of the Responses API, and the tokens that it used. Unknown fields are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from nemo_gym._item_unions import NeMoGymResponseOutputItem
+
+
+class _Received(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class NeMoGymResponseInputTokensDetails(_Received):
+    """Which input tokens came from a cache. `None`: unknown."""
+
+    cached_tokens: int | None
+
+
+class NeMoGymResponseOutputTokensDetails(_Received):
+    """Which output tokens are reasoning. `None`: unknown."""
+
+    reasoning_tokens: int | None
+
+
+class NeMoGymResponseUsage(_Received):
+    """The tokens that a response used."""
+
+    input_tokens: int
+    input_tokens_details: NeMoGymResponseInputTokensDetails
+    output_tokens: int
+    output_tokens_details: NeMoGymResponseOutputTokensDetails
+    total_tokens: int
+
+    @classmethod
+    def sum_from_list(cls, usages: Iterable[NeMoGymResponseUsage]) -> NeMoGymResponseUsage:
+        """The sum of the usages. A detail that is unknown in one of them is unknown in the sum."""
+        usages = list(usages)
+        return cls(
+            input_tokens=sum(usage.input_tokens for usage in usages),
+            input_tokens_details=NeMoGymResponseInputTokensDetails(
+                cached_tokens=_sum_known(usage.input_tokens_details.cached_tokens for usage in usages)
+            ),
+            output_tokens=sum(usage.output_tokens for usage in usages),
+            output_tokens_details=NeMoGymResponseOutputTokensDetails(
+                reasoning_tokens=_sum_known(usage.output_tokens_details.reasoning_tokens for usage in usages)
+            ),
+            total_tokens=sum(usage.total_tokens for usage in usages),
+        )
+
+
+def _sum_known(numbers: Iterable[int | None]) -> int | None:
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
+
+
+def accumulate_response_usage(
+    total: NeMoGymResponseUsage | None, additional: NeMoGymResponseUsage | None
+) -> NeMoGymResponseUsage | None:
+    """The sum of two usages. Neither argument changes, and the sum shares nothing with `additional`."""
+    if additional is None:
+        return total
+    if total is None:
+        return additional.model_copy(deep=True)
+    return NeMoGymResponseUsage.sum_from_list([total, additional])
+
+
+class NeMoGymIncompleteDetails(_Received):
+    """Why a response is incomplete, such as `max_output_tokens`."""
+
+    reason: str | None = None
+
+
+class NeMoGymResponseError(_Received):
+    """Why a response failed."""
+
+    code: str | None = None
+    message: str | None = None
+
+
+class NeMoGymResponse(_Received):
+    """A response. Its items can be given as objects or as mappings."""
+
+    id: str
+    created_at: float
+    model: str
+    object: Literal["response"]
+    output: list[NeMoGymResponseOutputItem]
+    parallel_tool_calls: bool
+    tool_choice: str | dict[str, Any]
+    tools: list[dict[str, Any]]
+    background: bool | None = None
+    conversation: dict[str, Any] | None = None
+    error: NeMoGymResponseError | None = None
+    incomplete_details: NeMoGymIncompleteDetails | None = None
+    instructions: str | list[Any] | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    metadata: dict[str, str] | None = None
+    previous_response_id: str | None = None
+    prompt: dict[str, Any] | None = None
+    prompt_cache_key: str | None = None
+    reasoning: dict[str, Any] | None = None
+    safety_identifier: str | None = None
+    service_tier: str | None = None
+    status: str | None = None
+    temperature: float | None = None
+    text: dict[str, Any] | None = None
+    top_logprobs: int | None = None
+    top_p: float | None = None
+    truncation: str | None = None
+    usage: NeMoGymResponseUsage | None = None
+    user: str | None = None
+
+    @property
+    def output_text(self) -> str:
+        """All `output_text` parts of all messages, concatenated."""
+        return "".join(
+            _field(part, "text")
+            for item in self.output
+            if _field(item, "type") == "message" and isinstance(_field(item, "content"), list)
+            for part in _field(item, "content")
+            if _field(part, "type") == "output_text"
+        )
+
+
+def _field(value: Any, name: str) -> Any:
+    """A field of an object, or of a mapping, which `model_construct` leaves as it is."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
