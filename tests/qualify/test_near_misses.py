@@ -173,3 +173,14 @@ def test_a_bad_policy_over_its_limit_is_marked_in_the_table_without_colours(tmp_
     text = shown(card)
     assert "0.100 over its limit" in text
     assert text.count("over its limit") == len(over)
+
+
+def test_exceptions_in_right_answers_are_listed_and_those_of_bad_policies_are_one_line(tmp_path: Path):
+    raising = 'if unit == "x": raise KeyError(unit)\n        if self.count == 7: raise ValueError("seven")'
+    variant = "\ndef preserving(task):\n    return {'looks_after': [*oracle(task)[1:2], *oracle(task)[:1], 'Done.']}\n"
+    card = card_of(tmp_path, "self.count == task.expected", qualify_py=ORACLE + variant, looked=raising)
+    text = shown(card)
+    assert "tools raised exceptions in right answers: once look: ValueError at resources.py" in text
+    count = sum(error["count"] - error["in_right"] for error in card.tool_errors)
+    assert f"wrong answers and bad policies made tools raise {count} exceptions: " in text
+    assert text.count("KeyError") == 1

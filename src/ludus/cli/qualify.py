@@ -96,7 +96,7 @@ def show_card(console: Console, card: Card) -> None:
     console.print(_policies(card))
     for why in dict.fromkeys(exploit.why for exploit in card.exploits if exploit.why):
         families = ", ".join(exploit.family for exploit in card.exploits if exploit.why == why)
-        show_block(console, text(f"expected of {families}: {why}", "dim"))
+        show_block(console, text(f"why {families} may earn this: {why}", "dim"))
     console.print(_checks(card))
     for line in _tool_errors(card):
         show_block(console, text(line, "yellow"))

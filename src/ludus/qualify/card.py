@@ -284,7 +284,7 @@ def threshold_checks(card: Card) -> list[Check]:
         checks.append(Check("enough rows", "skipped", reason, claim))
     if limits.max_false_negative is not None:
         claim, most = "right answers in another form (write preserving(task))", limits.max_false_negative
-        checks.append(_rate_check("false negatives", card.false_negative, most, "right answers", claim))
+        checks.append(_rate_check("false negatives", card.false_negative, most, "right answers in another form", claim))
     return checks
 
 
@@ -312,8 +312,8 @@ def _oracle_checks(card: Card) -> list[Check]:
 
 
 def _soundness_checks(card: Card) -> list[Check]:
-    """Whether wrong answers earn nothing. Without any, near misses take their place, with a check of their own."""
-    if card.false_positive.value is None and card.near_misses.total:
+    """Whether wrong answers earn nothing. Without any, near misses take their place: as many as rows."""
+    if card.false_positive.value is None and card.near_misses.total >= card.rows:
         return []
     most, claim = card.thresholds.max_false_positive, "wrong answers (write breaking(task))"
     return [_rate_check("false positives", card.false_positive, most, "wrong answers", claim)]
@@ -321,7 +321,7 @@ def _soundness_checks(card: Card) -> list[Check]:
 
 def _rate_check(name: str, rate: Rate, most: float, what: str, claim: str) -> Check:
     if rate.value is None:
-        return Check(name, "skipped", f"there are no variants of {what}", claim)
+        return Check(name, "skipped", f"no {what} were tried", claim)
     if rate.value <= most:
         return Check(name, "ok")
     return Check(name, "failed", ", ".join([f"{rate.wrong} of {rate.total}", *rate.examples[:1]]))
