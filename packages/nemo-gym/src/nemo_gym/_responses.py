@@ -10,23 +10,25 @@ from pydantic import BaseModel, ConfigDict
 from nemo_gym._item_unions import NeMoGymResponseOutputItem
 
 
-class _Received(BaseModel):
+class Received(BaseModel):
+    """An object of an endpoint. Unknown fields are kept."""
+
     model_config = ConfigDict(extra="allow")
 
 
-class NeMoGymResponseInputTokensDetails(_Received):
+class NeMoGymResponseInputTokensDetails(Received):
     """Which input tokens came from a cache. `None`: unknown."""
 
     cached_tokens: int | None
 
 
-class NeMoGymResponseOutputTokensDetails(_Received):
+class NeMoGymResponseOutputTokensDetails(Received):
     """Which output tokens are reasoning. `None`: unknown."""
 
     reasoning_tokens: int | None
 
 
-class NeMoGymResponseUsage(_Received):
+class NeMoGymResponseUsage(Received):
     """The tokens that a response used."""
 
     input_tokens: int
@@ -72,20 +74,20 @@ def accumulate_response_usage(
     return NeMoGymResponseUsage.sum_from_list([total, additional])
 
 
-class NeMoGymIncompleteDetails(_Received):
+class NeMoGymIncompleteDetails(Received):
     """Why a response is incomplete, such as `max_output_tokens`."""
 
     reason: str | None = None
 
 
-class NeMoGymResponseError(_Received):
+class NeMoGymResponseError(Received):
     """Why a response failed."""
 
     code: str | None = None
     message: str | None = None
 
 
-class NeMoGymResponse(_Received):
+class NeMoGymResponse(Received):
     """A response. Its items can be given as objects or as mappings."""
 
     id: str

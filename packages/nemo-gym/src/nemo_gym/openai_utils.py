@@ -2,6 +2,36 @@
 
 from __future__ import annotations
 
+from nemo_gym._chat import (
+    NeMoGymChatCompletion,
+    NeMoGymChatCompletionCreateParamsNonStreaming,
+    NeMoGymChatCompletionMessage,
+    NeMoGymChatCompletionMessageForTraining,
+    NeMoGymChatCompletionMessageToolCall,
+    NeMoGymChoice,
+    NeMoGymCompletionUsage,
+    NeMoGymFunction,
+)
+from nemo_gym._chat_messages import (
+    NeMoGymChatCompletionAssistantMessageForTrainingParam,
+    NeMoGymChatCompletionAssistantMessageParam,
+    NeMoGymChatCompletionContentPartTextParam,
+    NeMoGymChatCompletionDeveloperMessageParam,
+    NeMoGymChatCompletionMessageParam,
+    NeMoGymChatCompletionMessageToolCallFunctionParam,
+    NeMoGymChatCompletionMessageToolCallParam,
+    NeMoGymChatCompletionSystemMessageParam,
+    NeMoGymChatCompletionToolMessageParam,
+    NeMoGymChatCompletionToolParam,
+    NeMoGymChatCompletionUserMessageParam,
+    NeMoGymFunctionToolParam,
+)
+from nemo_gym._endpoint import (
+    RATE_LIMIT_ERROR_CODES,
+    RETRY_ERROR_CODES,
+    NeMoGymAsyncOpenAI,
+    PermanentEndpointError,
+)
 from nemo_gym._item_unions import NeMoGymResponseInput, NeMoGymResponseInputItem, NeMoGymResponseOutputItem
 from nemo_gym._items import (
     REQUIRED_TOKEN_METADATA_FIELDS,
@@ -39,11 +69,34 @@ from nemo_gym._responses import (
 )
 
 __all__ = [
+    "RATE_LIMIT_ERROR_CODES",
     "REQUIRED_TOKEN_METADATA_FIELDS",
+    "RETRY_ERROR_CODES",
     "TOKEN_METADATA_FIELDS",
+    "NeMoGymAsyncOpenAI",
+    "NeMoGymChatCompletion",
+    "NeMoGymChatCompletionAssistantMessageForTrainingParam",
+    "NeMoGymChatCompletionAssistantMessageParam",
+    "NeMoGymChatCompletionContentPartTextParam",
+    "NeMoGymChatCompletionCreateParamsNonStreaming",
+    "NeMoGymChatCompletionDeveloperMessageParam",
+    "NeMoGymChatCompletionMessage",
+    "NeMoGymChatCompletionMessageForTraining",
+    "NeMoGymChatCompletionMessageParam",
+    "NeMoGymChatCompletionMessageToolCall",
+    "NeMoGymChatCompletionMessageToolCallFunctionParam",
+    "NeMoGymChatCompletionMessageToolCallParam",
+    "NeMoGymChatCompletionSystemMessageParam",
+    "NeMoGymChatCompletionToolMessageParam",
+    "NeMoGymChatCompletionToolParam",
+    "NeMoGymChatCompletionUserMessageParam",
+    "NeMoGymChoice",
+    "NeMoGymCompletionUsage",
     "NeMoGymEasyInputMessage",
     "NeMoGymEasyInputMessageForTraining",
+    "NeMoGymFunction",
     "NeMoGymFunctionCallOutput",
+    "NeMoGymFunctionToolParam",
     "NeMoGymHostedToolItem",
     "NeMoGymIncompleteDetails",
     "NeMoGymMessage",
@@ -68,6 +121,7 @@ __all__ = [
     "NeMoGymResponseReasoningItemForTraining",
     "NeMoGymResponseUsage",
     "NeMoGymSummary",
+    "PermanentEndpointError",
     "TokenIDLogProbMixin",
     "accumulate_response_usage",
 ]
