@@ -1,0 +1,37 @@
+"""Where the files of a collection lie, beside its rollouts, and where relative paths are searched."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ludus_nemo_gym.search_paths import roots
+
+
+def failures_path_for(output_fpath: Path) -> Path:
+    """The file of failed rollouts."""
+    return _beside(output_fpath, "_failures.jsonl")
+
+
+def aggregate_metrics_path_for(output_fpath: Path) -> Path:
+    """The file of metrics."""
+    return _beside(output_fpath, "_aggregate_metrics.json")
+
+
+def materialized_path_for(output_fpath: Path) -> Path:
+    """The file of all rows as they are sent to their agents."""
+    return _beside(output_fpath, "_materialized_inputs.jsonl")
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.stem + ending)
+
+
+def find_path(name: str | Path) -> Path | None:
+    """A file or folder by its path: absolute, or relative to NEMO_GYM_EXTRA_ROOTS, the working directory or the
+    checkout.
+    """
+    path = Path(name).expanduser()
+    checkout = getattr(sys.modules["nemo_gym"], "PARENT_DIR", None)
+    folders = [*roots(), *([checkout] if checkout is not None else [])]
+    return next((folder / path for folder in folders if (folder / path).exists()), None)
