@@ -125,14 +125,14 @@ class NeMoGymResponse(Received):
     def output_text(self) -> str:
         """All `output_text` parts of all messages, concatenated."""
         return "".join(
-            _field(part, "text")
+            field_of(part, "text")
             for item in self.output
-            if _field(item, "type") == "message" and isinstance(_field(item, "content"), list)
-            for part in _field(item, "content")
-            if _field(part, "type") == "output_text"
+            if field_of(item, "type") == "message" and isinstance(field_of(item, "content"), list)
+            for part in field_of(item, "content")
+            if field_of(part, "type") == "output_text"
         )
 
 
-def _field(value: Any, name: str) -> Any:
+def field_of(value: Any, name: str) -> Any:
     """A field of an object, or of a mapping, which `model_construct` leaves as it is."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
