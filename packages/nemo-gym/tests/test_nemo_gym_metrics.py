@@ -319,6 +319,18 @@ def test_random_responses_give_finite_metrics_that_json_can_hold(seed: int):
     assert AggregateMetrics.model_validate_json(text) == compute_aggregate_metrics(rows)
 
 
+@pytest.mark.parametrize("value", [0.1, 1e-9, 123456.7, -0.3])
+def test_equal_values_deviate_by_exactly_zero(value: float):
+    metrics = compute_aggregate_metrics([verified(task, 0, value) for task in range(7)]).agent_metrics
+    assert metrics["std/reward"] == 0
+
+
+def test_the_deviation_of_values_far_from_zero_is_precise():
+    values = [1e9 + step for step in (0.25, 0.5, 0.75)]
+    rows = [verified(task, 0, value) for task, value in enumerate(values)]
+    assert compute_aggregate_metrics(rows).agent_metrics["std/reward"] == pytest.approx(0.25, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("degrees", "quantile"),
     [(1, 12.7062047362), (2, 4.3026527297), (3, 3.1824463053), (10, 2.2281388520), (30, 2.0422724563),

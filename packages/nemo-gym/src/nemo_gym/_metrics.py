@@ -6,9 +6,10 @@ import functools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
-from ludus.store.statistics import finite_number
+from ludus.store.statistics import finite_number, pass_at_each_k
 
 Numbers = dict[str, float]
 
@@ -54,10 +55,17 @@ def summary(rows: Sequence[Numbers]) -> Numbers:
         result[f"min/{name}"] = min(values)
         result[f"median/{name}"] = statistics.median(values)
         if len(values) > 1:
-            result[f"std/{name}"] = statistics.stdev(values)
+            result[f"std/{name}"] = sample_deviation(values)
         elif not varies and len(values) == len(rows):
             result[f"std/{name}"] = 0.0
     return result
+
+
+def sample_deviation(values: Sequence[float]) -> float:
+    """The standard deviation of at least two numbers (n - 1): exactly 0 if they are equal."""
+    shifted = [value - values[0] for value in values]
+    mean = statistics.fmean(shifted)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in shifted) / (len(values) - 1))
 
 
 def distribution(values: Sequence[float]) -> Numbers:
@@ -72,7 +80,7 @@ def distribution(values: Sequence[float]) -> Numbers:
         "p75": _quantile(ordered, 0.75),
     }
     if len(values) > 1:
-        deviation = statistics.stdev(values)
+        deviation = sample_deviation(values)
         error = deviation / math.sqrt(len(values))
         half_width = t_quantile(len(values) - 1) * error
         low, high = result["mean"] - half_width, result["mean"] + half_width
@@ -86,6 +94,18 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     low = math.floor(position)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def pass_curve(values: list[float]) -> list[float]:
+    """pass@k for each k: the unbiased estimate if all values are 0 or 1, else the best of the first k."""
+    if all(value in (0.0, 1.0) for value in values):
+        return list(pass_at_each_k(len(values), int(sum(values))))
+    return list(accumulate(values, max))
+
+
+def mean_curve(values: list[float], max_k: int) -> list[float]:
+    """For each k the mean of the first k values, or of all if there are fewer."""
+    return [statistics.fmean(values[:k]) for k in range(1, max_k + 1)]
 
 
 @functools.lru_cache

@@ -12,11 +12,18 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any
 
-from ludus.store.statistics import pass_at_each_k
-from nemo_gym._metrics import Numbers, columns_of, distribution, number, numbers_in, summary
+from nemo_gym._metrics import (
+    Numbers,
+    columns_of,
+    distribution,
+    mean_curve,
+    number,
+    numbers_in,
+    pass_curve,
+    summary,
+)
 from nemo_gym.config_types import AggregateMetrics
 
 __all__ = [
@@ -33,6 +40,7 @@ Task = list[Rollout]
 Metrics = dict[str, Any]
 Scores = dict[str, float]
 ScoreFn = Callable[[Rollout], dict[str, Any]]
+_Pair = tuple[int, int]
 
 _TASK, _ROLLOUT = "_ng_task_index", "_ng_rollout_index"
 _PER_TASK = "per_task_metrics"
@@ -76,13 +84,14 @@ def compute_aggregate_metrics(
     coverage = _coverage(every_task, tasks)
     if not tasks:
         return AggregateMetrics(agent_metrics=coverage, key_metrics=dict(coverage))
-    groups = [_group(task, expected=max(map(len, tasks))) for task in tasks]
-    repeats, across = _repeats(tasks, compute_repeat_metrics_fn or hooks.compute_repeat_metrics)
     rows = [row for task in tasks for row in task]
+    columns = {_pair(row): _numbers(row) for row in rows}
+    groups = [_group(task, columns, expected=max(map(len, tasks))) for task in tasks]
+    repeats, across = _repeats(tasks, columns, compute_repeat_metrics_fn or hooks.compute_repeat_metrics)
     custom = dict((compute_metrics_fn or hooks.compute_metrics)(tasks))
     per_task = {entry[_TASK]: entry for entry in custom.pop(_PER_TASK, None) or ()}
     num_repeats = {"num_repeats": len({row[_ROLLOUT] for row in rows})}
-    agent_metrics = {**summary([_numbers(row) for row in rows]), **num_repeats, **across, **custom, **coverage}
+    agent_metrics = {**summary(list(columns.values())), **num_repeats, **across, **custom, **coverage}
     key_metrics = (get_key_metrics_fn or hooks.get_key_metrics)(agent_metrics)
     return AggregateMetrics(
         group_level_metrics=[{**group, **per_task.get(group[_TASK], {})} for group in groups],
@@ -113,13 +122,17 @@ def _coverage(every_task: list[Task], measured: list[Task]) -> dict[str, int]:
     return {f"coverage/{name}": value for name, value in zip(names, counts, strict=True)} if masked else {}
 
 
+def _pair(row: Rollout) -> _Pair:
+    return row[_TASK], row[_ROLLOUT]
+
+
 def _numbers(row: Rollout) -> Numbers:
     """The columns of a rollout: its own numbers and those of its token usage."""
     response = row.get("response")
     return numbers_in(response.get("usage") if isinstance(response, dict) else None) | numbers_in(row)
 
 
-def _group(task: Task, expected: int) -> Metrics:
+def _group(task: Task, columns: dict[_Pair, Numbers], expected: int) -> Metrics:
     """The entry of a task."""
     infos = [
         {
@@ -127,14 +140,14 @@ def _group(task: Task, expected: int) -> Metrics:
             _TASK: row[_TASK],
             _ROLLOUT: row[_ROLLOUT],
             "reward": row.get("reward"),
-            **_numbers(row),
+            **columns[_pair(row)],
         }
         for row in task
     ]
     return {
         _TASK: task[0][_TASK],
         "sample": {"agent_ref": {"name": "agent"}},
-        **summary([_numbers(row) for row in task]),
+        **summary([columns[_pair(row)] for row in task]),
         "num_rollouts": len(task),
         "expected_num_rollouts": expected,
         "missing_num_rollouts": expected - len(task),
@@ -143,7 +156,9 @@ def _group(task: Task, expected: int) -> Metrics:
     }
 
 
-def _repeats(tasks: list[Task], custom_fn: Callable[[list[Task]], Metrics]) -> tuple[list[Metrics], Metrics]:
+def _repeats(
+    tasks: list[Task], columns: dict[_Pair, Numbers], custom_fn: Callable[[list[Task]], Metrics]
+) -> tuple[list[Metrics], Metrics]:
     """The entry of each repeat, and the statistics across repeats. Both are empty for a single repeat."""
     by_index: dict[int, list[Task]] = {}
     for task in tasks:
@@ -153,8 +168,8 @@ def _repeats(tasks: list[Task], custom_fn: Callable[[list[Task]], Metrics]) -> t
         return [], {}
     entries, means, customs = list[Metrics](), list[Numbers](), list[Metrics]()
     for index, repeat in sorted(by_index.items()):
-        columns = columns_of(_numbers(row) for (row,) in repeat)
-        spread = {name: distribution(values) for name, values in columns.items()}
+        values_of = columns_of(columns[_pair(row)] for (row,) in repeat)
+        spread = {name: distribution(values) for name, values in values_of.items()}
         figures = {f"{statistic}/{name}": value for name, of in spread.items() for statistic, value in of.items()}
         counts = {_ROLLOUT: index, "sample_count": len(repeat), "missing_count": len(tasks) - len(repeat)}
         means.append({name: of["mean"] for name, of in spread.items()})
@@ -192,8 +207,8 @@ def compute_pass_majority_metrics(
     per_sample = {name: _per_sample(scores, name, max_k) for name in names}
     for name in names:
         values = [column for task in scores if (column := [row[name] for row in task if name in row])]
-        metrics |= _averaged(f"pass@{{k}}/{name}", [_pass_curve(column) for column in values], max_k)
-        mean_curves = [_mean_curve(column, max_k) for column in values]
+        metrics |= _averaged(f"pass@{{k}}/{name}", [pass_curve(column) for column in values], max_k)
+        mean_curves = [mean_curve(column, max_k) for column in values]
         metrics |= _averaged(f"pass@1[avg-of-{{k}}]/{name}", mean_curves, max_k)
         if answer_key is not None:
             votes = [_majority_curve(*pair, name, answer_key, max_k) for pair in zip(tasks, scores, strict=True)]
@@ -221,18 +236,6 @@ def _per_sample(scores: list[list[Scores]], name: str, max_k: int) -> list[float
     """For each i the mean score in percent if only the i-th rollouts of the tasks counted."""
     columns = [[task[i][name] for task in scores if i < len(task) and name in task[i]] for i in range(max_k)]
     return [100.0 * statistics.fmean(column) for column in columns if column]
-
-
-def _pass_curve(values: list[float]) -> list[float]:
-    """pass@k for each k: the unbiased estimate if all values are 0 or 1, else the best of the first k."""
-    if all(value in (0.0, 1.0) for value in values):
-        return list(pass_at_each_k(len(values), int(sum(values))))
-    return list(accumulate(values, max))
-
-
-def _mean_curve(values: list[float], max_k: int) -> list[float]:
-    """For each k the mean of the first k values, or of all if there are fewer."""
-    return [statistics.fmean(values[:k]) for k in range(1, max_k + 1)]
 
 
 def _majority_curve(task: Task, scores: list[Scores], name: str, answer_key: str, max_k: int) -> list[float]:
