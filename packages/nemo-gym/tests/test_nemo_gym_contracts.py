@@ -134,9 +134,13 @@ def test_constants_of_paths_and_omegaconf_are_importable():
 
 
 def test_a_dataset_keeps_keys_without_a_field():
-    dataset = DatasetConfig.model_validate({"name": "d", "type": "train", "jsonl_fpath": "f", "license": "MIT"})
-    assert dataset.taskset is None
-    assert dataset.model_dump()["license"] == "MIT"
+    fields = {"name": "d", "type": "train", "jsonl_fpath": "f", "license": "MIT", "source": {"type": "huggingface"}}
+    dataset = DatasetConfig.model_validate(fields)
+    assert (dataset.taskset, dataset.num_repeats, dataset.license) == (None, 1, "MIT")
+    assert dataset.model_dump()["source"] == {"type": "huggingface"}
+    for wrong in ({"type": "other"}, {"num_repeats": 0}):
+        with pytest.raises(ValidationError):
+            DatasetConfig.model_validate({**fields, **wrong})
 
 
 # --- failure_kinds ---

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from omegaconf import OmegaConf
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "ROLLOUT_PATH_PREFIX",
@@ -114,8 +114,10 @@ class DatasetConfig(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     name: str
-    type: str
+    type: Literal["train", "validation", "example"]
     jsonl_fpath: str
+    num_repeats: int = Field(default=1, ge=1)
+    license: str | None = None
     taskset: str | None = None
     agent: str | None = None
     prepare_script: str | None = None
