@@ -326,6 +326,20 @@ def test_usage_is_accumulated_without_changing_the_parts():
     assert first == usage(1)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        api.NeMoGymResponse,
+        api.NeMoGymResponseCreateParamsNonStreaming,
+        api.NeMoGymChatCompletion,
+        api.NeMoGymChatCompletionCreateParamsNonStreaming,
+    ],
+)
+def test_a_web_server_can_describe_every_body_as_a_json_schema(model: type[BaseModel]):
+    assert model.model_json_schema(mode="validation")["properties"].keys() == model.model_fields.keys()
+    assert model.model_json_schema(mode="serialization")["properties"].keys() == model.model_fields.keys()
+
+
 # --- conversations --------------------------------------------------------------------------------------------------
 
 _text = st.text(max_size=5)
