@@ -83,7 +83,10 @@ class MathWithJudge(Resources):
         }
         answered = bool(text.strip()) or compat
         if result.equal or not answered or not self._uses_judge:
-            return Verdict(float(result.equal or False), **values)
+            undecided = result.failure is not None and result.failure.kind == "undecided"
+            return Verdict(
+                float(result.equal or False), mask=values["library_refused"] if undecided else None, **values
+            )
         judge, shown = require_judge(self.shared.judge), self._shown(result, text)
         evaluation = await judge.both_ways(rubric(compat), task.question, task.expected_answer, shown)
         values["judge_evaluations"] = evaluation.records

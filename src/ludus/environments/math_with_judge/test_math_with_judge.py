@@ -228,10 +228,11 @@ async def test_an_answer_that_uses_up_its_cpu_time_earns_nothing_unless_a_judge_
     assert (by_judge.reward, by_judge.values["library_out_of_time"]) == (1.0, True)
 
 
-async def test_an_answer_that_cannot_be_compared_with_a_huge_expected_answer_earns_nothing() -> None:
+async def test_an_answer_that_may_equal_a_huge_expected_answer_is_masked() -> None:
     graded = await verdict(r"\boxed{9^{387420489}}", "9^{9^9}")
     assert (graded.reward, graded.values["library_out_of_time"]) == (0.0, False)
     assert "the expected answer is too large to compute" in graded.values["library_refused"]
+    assert graded.mask == graded.values["library_refused"], "the answer may be right"
 
 
 async def test_ten_megabytes_of_text_are_read_to_the_answer_at_their_end() -> None:
