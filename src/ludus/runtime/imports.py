@@ -205,7 +205,7 @@ def _circular_import(place: str, frames: traceback.StackSummary) -> UserError:
     """The UserError for files that import each other, with the files in the order of their imports."""
     files = list(dict.fromkeys(Path(frame.filename).name for frame in frames if frame.name == "<module>"))
     circle = " imports ".join([*files, files[0]]) if len(files) > 1 else f"{''.join(files)} imports itself"
-    return AuthorError(f"{place}: a circular import: {circle}. Move what they share into a third file")
+    return AuthorError(f"{place}: a circular import: {circle}", "Move what they share into a third file")
 
 
 def _error_at(place: str, error: BaseException) -> UserError:
