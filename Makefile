@@ -29,7 +29,7 @@ $(VENV)/demo: pyproject.toml packages/nemo-gym/pyproject.toml
 # What tests, linters and benchmarks need besides, and the packages that the demo does not need.
 PACKAGES := packages/bench packages/browser packages/credit packages/sandboxes packages/telemetry packages/trainers
 $(VENV)/installed: $(VENV)/demo $(PACKAGES:=/pyproject.toml)
-	$(call install,--editable '.[dev]' $(PACKAGES:%=--editable %))
+	$(call install,--editable '.[dev]' --editable 'packages/nemo-gym[servers]' $(PACKAGES:%=--editable %))
 	-$(call install,'reasoning-gym==0.1.25')  # needs a C compiler
 	touch $@
 

@@ -46,3 +46,12 @@ def _cause(content: bytes) -> str:
         return str(body)[:500]
     parts = [body.get("stage"), body.get("kind"), body.get("detail")]
     return ": ".join(str(part)[:500] for part in parts if part)
+
+
+def response_error(status: int, content: bytes) -> RolloutError:
+    """The error for a reply with a status of 400 or more; one of aiohttp's, too, if aiohttp is installed."""
+    try:
+        from nemo_gym._aiohttp_errors import ServerResponseError
+    except ModuleNotFoundError:
+        return RolloutError(status, content)
+    return ServerResponseError(status, content)

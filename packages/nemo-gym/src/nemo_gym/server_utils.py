@@ -1,132 +1,140 @@
-"""A client for running servers, by the names that their configuration gives them."""
+"""What servers and agents use to call each other, by the names that their configuration gives them."""
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import orjson
-from ludus_nemo_gym.agent_servers import ANY_ADDRESS, TOKEN, configuration_of, head_url
-from ludus_nemo_gym.servers import find_servers
-from omegaconf import DictConfig, OmegaConf
-from pydantic import BaseModel, ConfigDict
 
-from ludus.errors import Failure, did_you_mean
-from ludus.http.connection import HttpReply
-from ludus.remote.http import connect
-from ludus.runtime.encoding import encode
-from nemo_gym._errors import RolloutError
-from nemo_gym.config_types import BaseServerConfig
-from nemo_gym.global_config import HEAD_SERVER_KEY_NAME, get_global_config_dict
+from nemo_gym._client import ServerClient, ServerReply
+from nemo_gym._errors import response_error
+from nemo_gym._simple_server import SESSION_ID_KEY, BaseServer, SimpleServer
+from nemo_gym.config_types import ROLLOUT_PATH_PREFIX, TOKEN_CAPTURE_PATH_SEGMENT, BaseServerConfig
+from nemo_gym.global_config import (
+    HEAD_SERVER_KEY_NAME,
+    get_first_server_config_dict,
+    get_global_config_dict,
+    maybe_get_global_config_dict,
+)
 
-__all__ = ["HEAD_SERVER_KEY_NAME", "BaseServerConfig", "ServerClient", "ServerReply"]
+__all__ = [
+    "DEFAULT_HEAD_SERVER_PORT",
+    "HEAD_SERVER_KEY_NAME",
+    "MAX_NUM_TRIES",
+    "SESSION_ID_KEY",
+    "BaseServer",
+    "BaseServerConfig",
+    "ServerClient",
+    "ServerReply",
+    "SimpleServer",
+    "apply_rollout_prefix",
+    "get_first_server_config_dict",
+    "get_global_aiohttp_client",
+    "get_response_json",
+    "get_server_url",
+    "is_global_aiohttp_client_request_debug_enabled",
+    "is_nemo_gym_fastapi_entrypoint",
+    "raise_for_status",
+    "request",
+    "rollout_path_prefix",
+    "setup_server_client",
+]
 
+DEFAULT_HEAD_SERVER_PORT = 11000
+MAX_NUM_TRIES = 3
+#: How often a request between servers of one run is sent before its error is raised, and the seconds in between. NeMo
+#: Gym sends it again without end: a server that is gone would then hang its rollout.
+_INTERNAL_TRIES, _PAUSE = 20, 0.5
 
-class ServerReply:
-    """A server's reply. Its body has arrived, so it can be read in any event loop."""
-
-    def __init__(self, url: str, reply: HttpReply) -> None:
-        self.url = url
-        self.status = reply.status
-        self.content = reply.body
-        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reply.headers}
-        pairs = (header.partition(";")[0].partition("=") for header in reply.all("set-cookie"))
-        self.cookies = {name.strip(): value for name, _, value in pairs}
-
-    @property
-    def ok(self) -> bool:
-        """Whether the status is below 400."""
-        return self.status < 400
-
-    async def json(self) -> Any:
-        """The body's JSON value."""
-        return orjson.loads(self.content)
-
-    async def text(self) -> str:
-        """The body as text."""
-        return self.content.decode("utf-8", "replace")
-
-    async def read(self) -> bytes:
-        """The body."""
-        return self.content
-
-    def raise_for_status(self) -> None:
-        """Raise an error with `status` and `response_content` if the status is 400 or more."""
-        if not self.ok:
-            raise RolloutError(self.status, self.content)
+#: The shared client of each event loop.
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
 
 
-class ServerClient(BaseModel):
-    """Calls servers by name. The head lists their addresses.
+async def request(
+    method: str,
+    url: str,
+    _internal: bool = False,
+    _max_connection_retries: int | None = None,
+    _server_name: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Send one HTTP request with the shared client of aiohttp, and return its response, whatever the status.
 
-    client = ServerClient.load_from_global_config()
-    reply = await client.post(server_name="mcqa_simple_agent", url_path="/run", json=row)
-    print((await reply.json())["reward"])
+    A request that does not arrive is sent again.
     """
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    head_server_config: BaseServerConfig
-    global_config_dict: DictConfig
-
-    @classmethod
-    def load_head_server_config(cls) -> BaseServerConfig:
-        """The head's address according to the command line and `env.yaml`."""
-        return BaseServerConfig.model_validate(OmegaConf.to_container(get_global_config_dict()[HEAD_SERVER_KEY_NAME]))
-
-    @classmethod
-    def load_from_global_config(cls, head_server_config: BaseServerConfig | None = None) -> ServerClient:
-        """A client for the servers of a head that runs. May be called with and without a running event loop."""
-        head = head_server_config or cls.load_head_server_config()
-        url = head_url({HEAD_SERVER_KEY_NAME: head.model_dump()})
+    client = get_global_aiohttp_client()
+    if kwargs.get("json"):
+        kwargs["data"] = orjson.dumps(kwargs.pop("json"))
+        kwargs["headers"] = {"Content-Type": "application/json", **(kwargs.get("headers") or {})}
+    retries = _max_connection_retries
+    most = (_INTERNAL_TRIES if _internal else MAX_NUM_TRIES) if retries is None else retries + 1
+    for tries in range(1, most + 1):
         try:
-            with ThreadPoolExecutor(1) as thread:  # which has no event loop
-                tree = thread.submit(asyncio.run, configuration_of(url)).result()
-        except Failure as error:
-            raise ValueError(f"{error.cause}: is a server running? Start one with: gym env start") from error
-        return cls(head_server_config=head, global_config_dict=OmegaConf.create(tree))
-
-    async def post(self, server_name: str, url_path: str, **options: Any) -> ServerReply:
-        """Send a POST request. `json` is a value or a pydantic model; `cookies` and `headers` are mappings of texts."""
-        return await self.request(server_name, url_path, "POST", **options)
-
-    async def get(self, server_name: str, url_path: str, **options: Any) -> ServerReply:
-        """Send a GET request, with `cookies` and `headers` as mappings of texts."""
-        return await self.request(server_name, url_path, "GET", **options)
-
-    async def request(
-        self,
-        server_name: str,
-        url_path: str,
-        method: str,
-        *,
-        json: Any = None,
-        cookies: dict[str, str] | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> ServerReply:
-        """Send a request and return the reply, whatever its status. Raises `RolloutError` if there is no reply."""
-        url = self._url(server_name)
-        body = json.model_dump(exclude_unset=True) if isinstance(json, BaseModel) else json
-        sent = dict(headers or {})
-        if cookies:
-            sent["Cookie"] = "; ".join(f"{name}={_text(value)}" for name, value in cookies.items())
-        content = encode(body if body is not None else {}) if method == "POST" else b""
-        async with connect(url, TOKEN) as client:
-            try:
-                return ServerReply(url, await client.send(method, url_path, content, sent))
-            except Failure as error:
-                raise RolloutError.from_failure(error) from error
-
-    def _url(self, name: str) -> str:
-        servers, _ = find_servers(OmegaConf.to_container(self.global_config_dict))  # type: ignore[arg-type]
-        blocks = {server.name: server.block for server in servers}
-        if name not in blocks:
-            raise KeyError(f"no server {name} is running. {did_you_mean(name, blocks)}")
-        host = str(blocks[name].get("host"))
-        return f"http://{ANY_ADDRESS.get(host, host)}:{blocks[name].get('port')}"
+            return await client.request(method, url, **kwargs)
+        except Exception:
+            if tries == most:
+                raise
+            await asyncio.sleep(_PAUSE)
+    raise AssertionError("unreachable")
 
 
-def _text(cookie: Any) -> str:
-    """The value of a cookie, which may be a `Morsel` of Python's http.cookies."""
-    return str(getattr(cookie, "value", cookie))
+async def raise_for_status(response: Any, content: bytes | None = None) -> None:
+    """Raise aiohttp's `ClientResponseError`, with the body as `response_content`, if the status is 400 or more."""
+    if not response.ok:
+        raise response_error(response.status, content if content is not None else await response.read())
+
+
+async def get_response_json(response: Any) -> Any:
+    """The JSON value of a response's body."""
+    return orjson.loads(await response.read())
+
+
+def get_server_url(server_name: str) -> str:
+    """The address of a server of this process's configuration."""
+    block = get_first_server_config_dict(get_global_config_dict(), server_name)
+    return f"http://{block['host']}:{block['port']}"
+
+
+def get_global_aiohttp_client() -> Any:
+    """The client that all requests of the running event loop share. It keeps no cookies and has no time limit."""
+    import aiohttp
+
+    loop = asyncio.get_running_loop()
+    client = _clients.get(loop)
+    if client is None or client.closed:
+        connector = aiohttp.TCPConnector(limit=102400, limit_per_host=1024)
+        timeout = aiohttp.ClientTimeout(total=None)
+        client = aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+        _clients[loop] = client
+    return client
+
+
+def is_global_aiohttp_client_request_debug_enabled() -> bool:
+    """Whether the configuration asks for a log of requests."""
+    tree = maybe_get_global_config_dict()
+    return bool(tree is not None and tree.get("global_aiohttp_client_request_debug"))
+
+
+def is_nemo_gym_fastapi_entrypoint(file: str) -> bool:
+    """Whether this process is a worker that imports `file` as its entry point: never, because Ludus starts none so."""
+    return False
+
+
+def rollout_path_prefix(rollout_id: str | None, *, token_capture: bool = False) -> str:
+    """What stands in front of a path so that the server knows which rollout a request belongs to."""
+    if not rollout_id:
+        return ""
+    capture = f"/{TOKEN_CAPTURE_PATH_SEGMENT}" if token_capture else ""
+    return f"/{ROLLOUT_PATH_PREFIX}/{rollout_id}{capture}"
+
+
+def apply_rollout_prefix(base_url: str, rollout_id: str | None, *, token_capture: bool = False) -> str:
+    """The URL with the prefix of a rollout at its end."""
+    return base_url.rstrip("/") + rollout_path_prefix(rollout_id, token_capture=token_capture)
+
+
+def setup_server_client(head_server_config: BaseServerConfig | None = None) -> ServerClient:
+    """A client for the servers of a head that runs."""
+    return ServerClient.load_from_global_config(head_server_config)
