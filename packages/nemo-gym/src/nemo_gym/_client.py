@@ -52,7 +52,7 @@ class ServerReply:
 
     async def json(self) -> Any:
         """The body's JSON value."""
-        return orjson.loads(self.content)
+        return orjson.loads(bytes(self.content))
 
     async def text(self) -> str:
         """The body as text."""
