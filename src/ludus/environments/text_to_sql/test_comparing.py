@@ -18,7 +18,7 @@ from ludus.environments.text_to_sql.extraction import extract_sql
 from ludus.environments.text_to_sql.literals import Literals
 from ludus.environments.text_to_sql.ordering import Shape
 from ludus.environments.text_to_sql.schema import Schema
-from ludus.environments.text_to_sql.sqltext import DIALECTS, NotExecutable, render, statements, tokenize
+from ludus.environments.text_to_sql.sqltext import DIALECTS, NotExecutable, TooLong, render, statements, tokenize
 from ludus.environments.text_to_sql.states import Generator
 
 NOW = datetime(2025, 1, 1)
@@ -188,8 +188,9 @@ def test_any_text_is_tokenized_or_refused(text: str, dialect: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["LIMIT %s", "LIMIT 3 OFFSET %s", "ORDER BY %s"])
-def test_a_number_that_is_too_long_for_python_is_no_plain_number(end: str) -> None:
-    assert Shape.of(tokenize("SELECT a FROM t " + end % ("9" * 5000))).limit is None
+def test_a_number_that_is_too_long_for_python_is_refused_by_name(end: str) -> None:
+    with pytest.raises(TooLong, match="a number of 5,000 characters"):
+        tokenize("SELECT a FROM t " + end % ("9" * 5000))
 
 
 @given(st.text(max_size=300))
