@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from serving import COUNTER, served
@@ -125,25 +124,14 @@ def test_names_can_be_imported_from_their_old_and_their_new_modules(tmp_path: Pa
     assert done.returncode == 0, done.stderr
 
 
-def test_requests_are_checked_and_responses_keep_what_is_unknown(nemo_gym_openai: Any):
-    params = nemo_gym_openai.NeMoGymResponseCreateParamsNonStreaming
+def test_requests_are_checked_and_responses_keep_what_is_unknown():
+    from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
+
+    params = NeMoGymResponseCreateParamsNonStreaming
     assert params(input="hi", temperature=0.5).model_dump(exclude_unset=True) == {"input": "hi", "temperature": 0.5}
     with pytest.raises(ValueError, match="temperatur"):
         params(input="hi", temperatur=0.5)
     call = {"type": "mcp_call", "id": "c", "x": 1}
     settings = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
     body = {"id": "r", "created_at": 1.0, "model": "m", "object": "response", "output": [call], **settings, "y": 2}
-    assert nemo_gym_openai.NeMoGymResponse(**body).model_dump(exclude_unset=True) == body
-
-
-@pytest.fixture
-def nemo_gym_openai() -> Iterator[Any]:
-    import importlib
-
-    sys.path.insert(0, SOURCES[0])
-    try:
-        yield importlib.import_module("nemo_gym.openai_utils")
-    finally:
-        sys.path.remove(SOURCES[0])
-        for name in [each for each in sys.modules if each.partition(".")[0] == "nemo_gym"]:
-            del sys.modules[name]
+    assert NeMoGymResponse(**body).model_dump(exclude_unset=True) == body

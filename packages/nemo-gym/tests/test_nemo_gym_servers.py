@@ -19,7 +19,7 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from pydantic import ConfigDict, Field, PrivateAttr
-from waiting import until
+from waiting import CEILING, until
 
 pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'ludus-nemo-gym[servers]'")
 
@@ -389,8 +389,8 @@ def test_run_webserver_serves_the_instance_that_the_environment_names(tmp_path: 
         with urllib.request.urlopen(asked) as reply:
             assert json.loads(reply.read())["reward"] == 1.0
     finally:
-        running.send_signal(signal.SIGINT)
-        assert running.wait(30) is not None
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(CEILING) == 0
 
 
 def test_importing_the_package_imports_no_server_module():

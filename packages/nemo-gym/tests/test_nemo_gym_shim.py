@@ -10,7 +10,6 @@ import math
 import os
 import pickle
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,24 +32,18 @@ Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def nemo_gym() -> Iterator[SimpleNamespace]:
-    """The names that NeMo RL imports, from the source tree."""
-    sys.path.insert(0, str(SOURCE))
-    try:
-        cli, collection, utils = (
-            importlib.import_module(f"nemo_gym.{name}") for name in ("cli", "rollout_collection", "server_utils")
-        )
-        yield SimpleNamespace(
-            GlobalConfigDictParserConfig=cli.GlobalConfigDictParserConfig,
-            RunHelper=cli.RunHelper,
-            RolloutCollectionHelper=collection.RolloutCollectionHelper,
-            HEAD_SERVER_KEY_NAME=utils.HEAD_SERVER_KEY_NAME,
-            BaseServerConfig=utils.BaseServerConfig,
-        )
-    finally:
-        sys.path.remove(str(SOURCE))
-        for name in [each for each in sys.modules if each.partition(".")[0] == "nemo_gym"]:
-            del sys.modules[name]
+def nemo_gym() -> SimpleNamespace:
+    """The names that NeMo RL imports."""
+    cli, collection, utils = (
+        importlib.import_module(f"nemo_gym.{name}") for name in ("cli", "rollout_collection", "server_utils")
+    )
+    return SimpleNamespace(
+        GlobalConfigDictParserConfig=cli.GlobalConfigDictParserConfig,
+        RunHelper=cli.RunHelper,
+        RolloutCollectionHelper=collection.RolloutCollectionHelper,
+        HEAD_SERVER_KEY_NAME=utils.HEAD_SERVER_KEY_NAME,
+        BaseServerConfig=utils.BaseServerConfig,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import signal
 import sys
 from abc import abstractmethod
 from collections.abc import AsyncIterator
@@ -122,8 +123,7 @@ class SimpleServer(BaseServer):
         server.setup_liveness(app)
         server.set_ulimit()
         server.setup_exception_middleware(app)
-        with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_serve(app, server.config))
+        asyncio.run(_serve(app, server.config))
         return app
 
 
@@ -171,8 +171,11 @@ async def _serve(app: FastAPI, config: BaseRunServerInstanceConfig) -> None:
     async with lifespan(app):
         await listening.begin()
         print(f"{config.name} listens on {address(config.host, config.port)}", file=sys.stderr)
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
         try:
-            await asyncio.Event().wait()
+            await stop.wait()
         finally:
             await listening.stop()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from ludus_nemo_gym.search_paths import roots
+
+from nemo_gym import PARENT_DIR
 
 
 def failures_path_for(output_fpath: Path) -> Path:
@@ -32,6 +33,5 @@ def find_path(name: str | Path) -> Path | None:
     checkout.
     """
     path = Path(name).expanduser()
-    checkout = getattr(sys.modules["nemo_gym"], "PARENT_DIR", None)
-    folders = [*roots(), *([checkout] if checkout is not None else [])]
+    folders = [*roots(), PARENT_DIR]
     return next((folder / path for folder in folders if (folder / path).exists()), None)
