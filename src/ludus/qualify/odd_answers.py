@@ -212,7 +212,7 @@ def odd_answers(
     """Odd answers, drawn from a seed. The first one is 10 MB long.
 
     `answer` writes a text as the final answer of an environment; without it, only common forms are used. `right` is a
-    right answer, of which some odd answers change one value.
+    right answer: some odd answers change one value of it.
     """
     if count > 0:
         yield OddAnswer("long", ["9 a\n" * (LONGEST // 4), "9 a"])  # once: a conversation would repeat it

@@ -58,6 +58,6 @@ def verifier_warnings(several: Mapping[str, Mapping[str, int]]) -> list[str]:
         more = ["..."] if len(counts) > _NAMED else []
         sentences.append(
             f"{len(counts)} verifiers judged rollouts of {environment or 'this run'}: {', '.join(named + more)}. "
-            "Score them all with the newest: ludus verify RUN --stale --output NEW"
+            "Score them all with the newest: ludus verify RUN --stale --output NEW (--env FOLDER for your own)"
         )
     return sentences

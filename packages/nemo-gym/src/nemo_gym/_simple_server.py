@@ -41,7 +41,7 @@ LIVENESS_PATHS = ("/", "/health", "/healthz", "/readyz", "/livez")
 
 
 class BaseServer(BaseModel):
-    """A server with a configuration. `ray_enabled` is read by nobody here: Ludus starts no Ray for a server."""
+    """A server with a configuration. `ray_enabled` has no effect: Ludus starts no Ray for a server."""
 
     ray_enabled: ClassVar[bool | None] = None
 
