@@ -22,6 +22,7 @@ _MODULES = {
         "BaseMultiRewardVerifyResponse BaseResourcesServerConfig BaseRunRequest BaseSeedSessionRequest "
         "BaseSeedSessionResponse BaseVerifyRequest BaseVerifyResponse ReverifyMode SimpleResourcesServer"
     ),
+    "base_responses_api_agent": "BaseResponsesAPIAgentConfig SimpleResponsesAPIAgent",
     "config_types": (
         "AggregateMetrics AggregateMetricsRequest BaseRunServerInstanceConfig BaseServerConfig Domain ModelServerRef"
     ),

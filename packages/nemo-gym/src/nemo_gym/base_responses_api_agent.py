@@ -1,4 +1,8 @@
-"""The base class of agents: `run` plays a row, `responses` answers with a whole trajectory."""
+"""The base class of agents: `run` plays a row, `responses` answers with a whole trajectory.
+
+An agent that keeps something between requests has sessions: it overrides the two hooks `_seed_agent_session_state` and
+`_close_agent_session_state`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,18 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
+from pydantic import Field, PrivateAttr
 
+from nemo_gym._agent_session_bodies import (
+    AGENT_SESSION_COOKIE_KEY,
+    AgentCloseSessionRequest,
+    AgentCloseSessionResponse,
+    AgentSeedSessionRequest,
+    AgentSeedSessionResponse,
+    AgentSessionSetupError,
+    AgentSessionState,
+)
+from nemo_gym._agent_sessions import AgentSessions
 from nemo_gym._simple_server import BaseServer, SimpleServer, fastapi
 from nemo_gym.base_resources_server import BaseRunRequest, BaseVerifyResponse
 from nemo_gym.config_types import (
@@ -29,9 +44,25 @@ from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNo
 from nemo_gym.reward_profile import AggregateMetricsMixin, compute_aggregate_metrics
 from nemo_gym.rollout_correlation import maybe_rollout_id_from_run_body, rollout_context
 from nemo_gym.server_utils import apply_rollout_prefix, rollout_path_prefix
+from nemo_gym.tool_access import ToolAccess, ToolAccesses
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from fastapi import FastAPI, Request
+
+__all__ = [
+    "AGENT_SESSION_COOKIE_KEY",
+    "AgentCloseSessionRequest",
+    "AgentCloseSessionResponse",
+    "AgentSeedSessionRequest",
+    "AgentSeedSessionResponse",
+    "AgentSessionSetupError",
+    "AgentSessionState",
+    "AggregateMetrics",
+    "AggregateMetricsRequest",
+    "BaseResponsesAPIAgent",
+    "BaseResponsesAPIAgentConfig",
+    "SimpleResponsesAPIAgent",
+]
 
 log = logging.getLogger("nemo_gym")
 
@@ -50,6 +81,8 @@ class BaseResponsesAPIAgentConfig(BaseRunServerInstanceConfig):
     skip_verification: bool = False
     skip_verification_reward: float = 0.0
     token_id_capture: bool = False
+    session_close_retry_window_seconds: float = Field(default=300, gt=0)
+    tool_accesses: ToolAccesses = []
 
 
 class BaseResponsesAPIAgent(BaseServer):
@@ -62,6 +95,8 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
     """The base class of agents. Subclasses define `responses` and `run`."""
 
     config: BaseResponsesAPIAgentConfig
+
+    _agent_session_book: AgentSessions = PrivateAttr(default_factory=AgentSessions)
 
     @abstractmethod
     async def responses(self, body: NeMoGymResponseCreateParamsNonStreaming) -> NeMoGymResponse:
@@ -80,7 +115,51 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
             app.post(path)(self.responses)
         app.post("/run")(self._run_in_context())
         app.post("/aggregate_metrics")(self.aggregate_metrics)
+        app.post("/v1/agent_sessions")(_with_types(self.seed_agent_session))
+        app.post("/v1/agent_sessions/close")(_with_types(self.close_agent_session))
         return app
+
+    async def seed_agent_session(self, request: Request, body: AgentSeedSessionRequest) -> AgentSeedSessionResponse:
+        """Open a session, once for equal requests, and remember it in the cookie."""
+        if self.config.num_workers not in (None, 1):
+            raise ValueError(
+                f"{self.config.name} has {self.config.num_workers} workers, but sessions lie in one: set num_workers: 1"
+            )
+        cookie = self._agent_session_id_from_request(request)
+        await self._agent_session_book.open(body, cookie, self._seed_agent_session_state)
+        request.session[AGENT_SESSION_COOKIE_KEY] = body.agent_session_id
+        return AgentSeedSessionResponse(agent_session_id=body.agent_session_id)
+
+    async def close_agent_session(self, request: Request, body: AgentCloseSessionRequest) -> AgentCloseSessionResponse:
+        """Close a session. A repeated close gets the same answer."""
+        cookie = self._agent_session_id_from_request(request)
+        window = self.config.session_close_retry_window_seconds
+        return await self._agent_session_book.close(body, cookie, self._close_agent_session_state, window)
+
+    async def _seed_agent_session_state(self, body: AgentSeedSessionRequest) -> AgentSessionState:
+        """Make what a session needs. Agents with sessions override this."""
+        raise NotImplementedError(f"{type(self).__name__} has no sessions: it must define _seed_agent_session_state")
+
+    async def _close_agent_session_state(self, state: AgentSessionState) -> AgentCloseSessionResponse:
+        """Release what a session holds. Agents with sessions override this."""
+        raise NotImplementedError(f"{type(self).__name__} has no sessions: it must define _close_agent_session_state")
+
+    def _agent_session_id_from_request(self, request: Any) -> str | None:
+        """The id of the session that the request's cookie names."""
+        try:
+            session_id = request.session.get(AGENT_SESSION_COOKIE_KEY)
+        except (AssertionError, AttributeError):  # the application, or a test double, has no sessions
+            return None
+        return session_id if isinstance(session_id, str) else None
+
+    def _require_agent_session(self, agent_session_id: str | None) -> AgentSessionState:
+        """The state of an open session; status 409 if there is none."""
+        return self._agent_session_book.require(agent_session_id)
+
+    def effective_tool_accesses(self, seed: AgentSeedSessionRequest) -> list[ToolAccess]:
+        """The accesses of the configuration; those of the request replace the ones with the same name."""
+        accesses = {access.name: access for access in (*self.config.tool_accesses, *seed.tool_accesses)}
+        return list(accesses.values())
 
     async def aggregate_metrics(self, body: AggregateMetricsRequest) -> AggregateMetrics:
         """The metrics of rollouts, with those that the class computes itself; none without verification."""
@@ -150,3 +229,14 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
 
         in_context.__signature__ = resolved_signature(run)  # type: ignore[attr-defined]
         return in_context
+
+
+def _with_types(handler: Any) -> Any:
+    """A handler whose signature has FastAPI's `Request` in place of its name, which this module never imports."""
+
+    @wraps(handler)
+    async def typed(*args: Any, **kwargs: Any) -> Any:
+        return await handler(*args, **kwargs)
+
+    typed.__signature__ = resolved_signature(handler, {"Request": fastapi().Request})  # type: ignore[attr-defined]
+    return typed

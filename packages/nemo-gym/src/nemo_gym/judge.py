@@ -90,11 +90,14 @@ def _body(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseModel:
     return bodies[0]
 
 
-def resolved_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature with classes in place of texts: FastAPI looks names up where the wrapper was defined."""
+def resolved_signature(function: Callable[..., Any], names: dict[str, Any] | None = None) -> inspect.Signature:
+    """The signature with classes in place of texts: FastAPI looks names up where the wrapper was defined.
+
+    `names` adds names that the module of the function imports for type checkers only.
+    """
     signature = inspect.signature(function)
     try:
-        hints = get_type_hints(function, include_extras=True)
+        hints = get_type_hints(function, localns=names, include_extras=True)
     except Exception:  # a name that exists for type checkers only
         return signature
     parameters = [

@@ -46,3 +46,15 @@ class MCPToolAccess(BaseModel):
 
 
 ToolAccess = Annotated[DirectHTTPToolAccess | MCPToolAccess, Field(discriminator="kind")]
+
+
+def _unique(accesses: list[ToolAccess]) -> list[ToolAccess]:
+    names = [access.name for access in accesses]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"several tool accesses have the name {repeated[0]!r}: rename one")
+    return accesses
+
+
+#: Accesses with different names.
+ToolAccesses = Annotated[list[ToolAccess], AfterValidator(_unique)]
