@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from nemo_gym.episode_types import EpisodeId, TaskId
+from nemo_gym.rollout_observability import AgentObservationBundle
 from nemo_gym.tool_access import ToolAccesses
 
 #: The key of a request's session that names the agent's session.
@@ -45,7 +46,7 @@ class AgentCloseSessionResponse(_Strict):
     """The reply to the end: what the agent observed, and the cookies of its resources server."""
 
     agent_session_id: str
-    agent_observations: Any = None
+    agent_observations: AgentObservationBundle | None = None
     resources_cookies: dict[str, str] | None = None
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from nemo_gym._simple_server import SESSION_ID_KEY, BaseServer, SimpleServer, fastapi
 from nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
 from nemo_gym.episode_types import EpisodeId, TaskId
+from nemo_gym.failure_kinds import validate_failure_kind
 from nemo_gym.judge import judge_failsafe
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.reward_profile import AggregateMetricsMixin, compute_aggregate_metrics
@@ -93,7 +94,7 @@ class BaseVerifyResponse(BaseVerifyRequest):
 
     reward: float
     mask_sample: bool = False
-    failure_kind: str | None = None
+    failure_kind: Annotated[str | None, AfterValidator(validate_failure_kind)] = None
     failure_reason: str | None = None
 
 

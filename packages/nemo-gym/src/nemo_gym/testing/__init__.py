@@ -1,0 +1,1 @@
+"""Checks that authors of servers run in their own tests."""
