@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ludus_nemo_gym.search_paths import roots
-
-from nemo_gym import PARENT_DIR
+from nemo_gym import component_search_roots
 
 
 def failures_path_for(output_fpath: Path) -> Path:
@@ -33,5 +31,4 @@ def find_path(name: str | Path) -> Path | None:
     checkout.
     """
     path = Path(name).expanduser()
-    folders = [*roots(), PARENT_DIR]
-    return next((folder / path for folder in folders if (folder / path).exists()), None)
+    return next((root / path for root in component_search_roots() if (root / path).exists()), None)
