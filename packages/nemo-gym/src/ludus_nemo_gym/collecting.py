@@ -46,6 +46,7 @@ from ludus_nemo_gym.materialize import ROLLOUT, TASK, Expansion, materialized
 Row = dict[str, Any]
 Key = tuple[int, int]
 ATTEMPTS = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
+DEFAULT_ATTEMPTS = 3
 #: The default number of rollouts in flight: as many connections as NeMo Gym opens to one server.
 CONCURRENCY = 1024
 
@@ -176,7 +177,7 @@ class RemoteCollection:
     def _restore(self) -> None:
         """Read which rollouts earlier runs finished, and how often they tried the others."""
         self.done = {_key(row) for row in read_rollouts(self.files.rollouts)}
-        most = int(os.environ.get(ATTEMPTS) or 3)
+        most = max_rollout_attempts()
         for row in read_rollouts(self.files.failures):
             key = _key(row)
             self.attempts[key] += 1
@@ -208,6 +209,15 @@ class RemoteCollection:
             self._failures.append(encode({**(result or row), **_failure(rollout.error), **stamps}))
         elif result is not None:
             self._rollouts.append(encode({**result, **stamps}))
+
+
+def max_rollout_attempts() -> int:
+    """How often a rollout is tried: NEMO_GYM_MAX_ROLLOUT_ATTEMPTS as a positive number, else 3."""
+    with contextlib.suppress(ValueError):
+        attempts = int(os.environ.get(ATTEMPTS, ""))
+        if attempts > 0:
+            return attempts
+    return DEFAULT_ATTEMPTS
 
 
 def _failure(error: Failure) -> Row:

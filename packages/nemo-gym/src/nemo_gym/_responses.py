@@ -136,3 +136,11 @@ class NeMoGymResponse(Received):
 def field_of(value: Any, name: str) -> Any:
     """A field of an object, or of a mapping, which `model_construct` leaves as it is."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def is_from_model(item: Any) -> bool:
+    """Whether an item of a conversation is the model's: an assistant message, reasoning or a call."""
+    item_type = field_of(item, "type")
+    if item_type in (None, "message"):
+        return bool(field_of(item, "role") == "assistant")
+    return item_type == "reasoning" or str(item_type).endswith("_call")

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ludus.dialects.chat import ChatStyle, from_messages, request_from_chat, to_chat
 from ludus.dialects.chat_turn import turn_from_chat
 from ludus.dialects.conversion import Conversion
 from ludus.errors import Failure
-from nemo_gym._responses import field_of
+from nemo_gym._responses import field_of, is_from_model
 from nemo_gym.openai_utils import (
     REQUIRED_TOKEN_METADATA_FIELDS,
     TOKEN_METADATA_FIELDS,
@@ -33,7 +33,13 @@ from nemo_gym.openai_utils import (
     NeMoGymResponseUsage,
 )
 
-__all__ = ["ResponsesConverter", "VLLMConverter", "split_responses_input_output_items"]
+__all__ = [
+    "ResponsesConverter",
+    "ResponsesConverterState",
+    "VLLMConverter",
+    "VLLMConverterResponsesToChatCompletionsState",
+    "split_responses_input_output_items",
+]
 
 _TAGS = ChatStyle(reasoning="think")
 _NO_TAGS = ChatStyle()
@@ -170,23 +176,26 @@ class ResponsesConverter(BaseModel):
         return NeMoGymResponseCreateParamsNonStreaming.model_validate(params)
 
 
-#: The older name.
+class ResponsesConverterState(BaseModel):
+    """The chat messages of a conversion so far, for converters of authors. Other fields are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    return_token_id_information: bool = False
+    messages: list[dict[str, Any]] = Field(default_factory=list)
+
+
+#: The older names.
 VLLMConverter = ResponsesConverter
+VLLMConverterResponsesToChatCompletionsState = ResponsesConverterState
 
 
 def split_responses_input_output_items(items: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """The items before the first one of the model, and those from it on."""
     for index, item in enumerate(items):
-        if _is_from_model(item):
+        if is_from_model(item):
             return list(items[:index]), list(items[index:])
     return list(items), []
-
-
-def _is_from_model(item: Any) -> bool:
-    item_type = field_of(item, "type")
-    if item_type in (None, "message"):
-        return bool(field_of(item, "role") == "assistant")
-    return item_type == "reasoning" or str(item_type).endswith("_call")
 
 
 def _check_tools(tools: list[dict[str, Any]]) -> None:

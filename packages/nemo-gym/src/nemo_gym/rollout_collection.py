@@ -1,17 +1,76 @@
-"""Plays rows and returns their verified rollouts in completion order."""
+"""Plays rows and returns their verified rollouts in completion order, and what a collection says about its rows."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from ludus_nemo_gym.agent_servers import find_running, head_url
+from ludus_nemo_gym.collecting import max_rollout_attempts as get_max_rollout_attempts
+from pydantic import BaseModel, ConfigDict, Field
 
 from ludus.errors import UserError
+from nemo_gym._environment_routes import (
+    environment_server_for_agent,
+    environment_servers_by_agent,
+    episode_record,
+)
 from nemo_gym._errors import RolloutError
+from nemo_gym._failed_rows import (
+    NG_FAILURE_CLASS_KEY,
+    NG_NO_PERSIST_KEY,
+    NG_TERMINAL_KEY,
+    DispatchLatencyTracker,
+    is_terminal_failure,
+    migrate_invalid_judge_main_rows,
+    observed_elapsed,
+)
 from nemo_gym._results import Row
 from nemo_gym._servers import Played, play, servers_at
+from nemo_gym._trajectories import PERF, TRAJECTORY, build_trajectory, performance, trajectory_identity
+from nemo_gym.global_config import get_global_config_dict
+from nemo_gym.rollout_observability import TrajectoryRecord
 from nemo_gym.server_utils import HEAD_SERVER_KEY_NAME, BaseServerConfig
+
+__all__ = [
+    "NG_FAILURE_CLASS_KEY",
+    "NG_NO_PERSIST_KEY",
+    "NG_TERMINAL_KEY",
+    "DispatchLatencyTracker",
+    "RolloutCollectionConfig",
+    "RolloutCollectionHelper",
+    "get_max_rollout_attempts",
+    "is_terminal_failure",
+    "migrate_invalid_judge_main_rows",
+    "observed_elapsed",
+]
+
+#: The older name.
+_get_max_rollout_attempts = get_max_rollout_attempts
+
+
+class RolloutCollectionConfig(BaseModel):
+    """The options of a collection, as `gym eval run` takes them. Other keys are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    input_jsonl_fpath: str | None = None
+    output_jsonl_fpath: str | None = None
+    agent_name: str | None = None
+    limit: int | None = None
+    num_repeats: int | dict[str, int] | None = None
+    num_repeats_add_seed: bool = False
+    num_samples_in_parallel: int | None = None
+    responses_create_params: dict[str, Any] = Field(default_factory=dict)
+    prompt_config: str | None = None
+    skills: dict[str, Any] | None = None
+    resume_from_cache: bool = False
+    disable_aggregation: bool = False
+    upload_rollouts: bool = False
+    environment_routing_mode: Literal["agent", "legacy", "taskset"] = "agent"
+    environment_server_name: str | None = None
+    environment_server_routes: dict[str, str] = Field(default_factory=dict)
 
 
 class RolloutCollectionHelper:
@@ -66,3 +125,51 @@ class _RemoteHead:
             return (await find_running(self._url)).agents
         except UserError as error:
             raise RolloutError.with_detail(503, str(error)) from error
+
+
+def _environment_servers_by_agent(global_config_dict: Any = None) -> dict[str, list[str]]:
+    """The environment servers in front of each agent. Without an argument, those of the process's configuration."""
+    return environment_servers_by_agent(
+        global_config_dict if global_config_dict is not None else get_global_config_dict()
+    )
+
+
+def _environment_server_for_agent(agent_name: Any, servers: Any = None) -> str:
+    """The environment server in front of an agent, by a configuration or by its servers; in either order."""
+    if not isinstance(agent_name, str):
+        agent_name, servers = servers, agent_name
+    is_index = isinstance(servers, Mapping) and all(isinstance(names, (list, tuple, set)) for names in servers.values())
+    by_agent = servers if is_index and servers else _environment_servers_by_agent(servers)
+    return environment_server_for_agent(by_agent, agent_name)
+
+
+def _episode_record(*bodies: Any) -> dict[str, Any]:
+    """The record of an environment server's answer, which is the last argument."""
+    return episode_record(bodies[-1])
+
+
+def _trajectory_identity(row: Mapping[str, Any], result: Mapping[str, Any] | None = None) -> tuple[Any, str | None]:
+    """The ids of a rollout's task and of the rollout."""
+    return trajectory_identity(row, result)
+
+
+def _build_trajectory_record(row: Mapping[str, Any], result: Mapping[str, Any] | None = None) -> TrajectoryRecord:
+    """The trajectory of a result; without a second argument, of a record that holds the fields of its row."""
+    return build_trajectory(*_row_and_result(row, result))
+
+
+def _attach_trajectory_record(row: dict[str, Any], result: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Add `ng_trajectory` and `ng_perf` to a result, and return it."""
+    _, record = _row_and_result(row, result)
+    trajectory = _build_trajectory_record(row, result)
+    record[TRAJECTORY] = trajectory.model_dump(mode="json")
+    record[PERF] = performance(trajectory, record)
+    return record
+
+
+def _row_and_result(first: Any, second: Any) -> tuple[Any, Any]:
+    """A row and its result, in whichever order they are passed. Only a result has a reward or a response."""
+    if second is None:
+        return first, first
+    swapped = ("response" in first or "reward" in first) and not ("response" in second or "reward" in second)
+    return (second, first) if swapped else (first, second)
