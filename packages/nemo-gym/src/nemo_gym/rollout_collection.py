@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ludus_nemo_gym.agent_servers import find_running, head_url
 from ludus_nemo_gym.collecting import max_rollout_attempts as get_max_rollout_attempts
@@ -48,6 +48,8 @@ __all__ = [
 
 #: The older name.
 _get_max_rollout_attempts = get_max_rollout_attempts
+
+_Row = TypeVar("_Row", bound=Mapping[str, Any])
 
 
 class RolloutCollectionConfig(BaseModel):
@@ -167,7 +169,7 @@ def _attach_trajectory_record(row: dict[str, Any], result: dict[str, Any] | None
     return record
 
 
-def _row_and_result(first: Any, second: Any) -> tuple[Any, Any]:
+def _row_and_result(first: _Row, second: _Row | None) -> tuple[_Row, _Row]:
     """A row and its result, in whichever order they are passed. Only a result has a reward or a response."""
     if second is None:
         return first, first
