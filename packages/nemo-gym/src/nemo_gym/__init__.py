@@ -47,6 +47,7 @@ _MODULES = {
         "BaseSeedSessionResponse BaseVerifyRequest BaseVerifyResponse ReverifyMode SimpleResourcesServer"
     ),
     "base_responses_api_agent": "BaseResponsesAPIAgentConfig SimpleResponsesAPIAgent",
+    "base_responses_api_model": "BaseResponsesAPIModelConfig SimpleResponsesAPIModel",
     "config_types": (
         "AggregateMetrics AggregateMetricsRequest BaseRunServerInstanceConfig BaseServerConfig Domain ModelServerRef"
     ),

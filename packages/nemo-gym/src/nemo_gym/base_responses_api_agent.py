@@ -25,6 +25,7 @@ from nemo_gym._agent_session_bodies import (
     AgentSessionState,
 )
 from nemo_gym._agent_sessions import AgentSessions
+from nemo_gym._handlers import resolved_signature, with_request_type
 from nemo_gym._simple_server import BaseServer, SimpleServer, fastapi
 from nemo_gym.base_resources_server import BaseRunRequest, BaseVerifyResponse
 from nemo_gym.config_types import (
@@ -39,7 +40,6 @@ from nemo_gym.global_config import (
     TOKEN_ID_CAPTURE_BLOCK,
     get_first_server_config_dict,
 )
-from nemo_gym.judge import resolved_signature
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.reward_profile import AggregateMetricsMixin, compute_aggregate_metrics
 from nemo_gym.rollout_correlation import maybe_rollout_id_from_run_body, rollout_context
@@ -115,8 +115,8 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
             app.post(path)(self.responses)
         app.post("/run")(self._run_in_context())
         app.post("/aggregate_metrics")(self.aggregate_metrics)
-        app.post("/v1/agent_sessions")(_with_types(self.seed_agent_session))
-        app.post("/v1/agent_sessions/close")(_with_types(self.close_agent_session))
+        app.post("/v1/agent_sessions")(with_request_type(self.seed_agent_session))
+        app.post("/v1/agent_sessions/close")(with_request_type(self.close_agent_session))
         return app
 
     async def seed_agent_session(self, request: Request, body: AgentSeedSessionRequest) -> AgentSeedSessionResponse:
@@ -229,14 +229,3 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
 
         in_context.__signature__ = resolved_signature(run)  # type: ignore[attr-defined]
         return in_context
-
-
-def _with_types(handler: Any) -> Any:
-    """A handler whose signature has FastAPI's `Request` in place of its name, which this module never imports."""
-
-    @wraps(handler)
-    async def typed(*args: Any, **kwargs: Any) -> Any:
-        return await handler(*args, **kwargs)
-
-    typed.__signature__ = resolved_signature(handler, {"Request": fastapi().Request})  # type: ignore[attr-defined]
-    return typed

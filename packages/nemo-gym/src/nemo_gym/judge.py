@@ -8,10 +8,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from nemo_gym._handlers import resolved_signature
 from nemo_gym.server_utils import get_response_json, raise_for_status
 
 T = TypeVar("T")
@@ -88,19 +89,3 @@ def _body(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseModel:
     if not bodies:
         raise RuntimeError("verify was called without the body of a request")
     return bodies[0]
-
-
-def resolved_signature(function: Callable[..., Any], names: dict[str, Any] | None = None) -> inspect.Signature:
-    """The signature with classes in place of texts: FastAPI looks names up where the wrapper was defined.
-
-    `names` adds names that the module of the function imports for type checkers only.
-    """
-    signature = inspect.signature(function)
-    try:
-        hints = get_type_hints(function, localns=names, include_extras=True)
-    except Exception:  # a name that exists for type checkers only
-        return signature
-    parameters = [
-        value.replace(annotation=hints.get(name, value.annotation)) for name, value in signature.parameters.items()
-    ]
-    return signature.replace(parameters=parameters, return_annotation=hints.get("return", signature.return_annotation))

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from nemo_gym.config_types import ROLLOUT_PATH_PREFIX
+from nemo_gym.config_types import ROLLOUT_PATH_PREFIX, TOKEN_CAPTURE_PATH_SEGMENT
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
@@ -18,7 +18,7 @@ _Send = Callable[[_Message], Awaitable[None]]
 _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
 _ID = re.compile(r"[A-Za-z0-9._-]+")
-_PREFIX = re.compile(rf"/{ROLLOUT_PATH_PREFIX}/({_ID.pattern})(?=/|\Z)")
+_PREFIX = re.compile(rf"/{ROLLOUT_PATH_PREFIX}/({_ID.pattern})(?:/{TOKEN_CAPTURE_PATH_SEGMENT})?(?=/|\Z)")
 
 _current: ContextVar[str | None] = ContextVar("nemo_gym_rollout_id", default=None)
 
@@ -39,7 +39,10 @@ def rollout_context(rollout_id: str | None) -> Iterator[None]:
 
 
 class RolloutContextMiddleware:
-    """Removes `/ng-rollout/ID` from the front of a path and makes ID the current rollout id of that request."""
+    """Removes `/ng-rollout/ID` from the front of a path and makes ID the current rollout id of that request.
+
+    The segment `training-token-capture` after the id is removed, too.
+    """
 
     def __init__(self, app: _App) -> None:
         self.app = app
