@@ -7,27 +7,27 @@ says how many rollouts were masked.
 
 from __future__ import annotations
 
-import math
-import re
-import statistics
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from nemo_gym._metrics import (
-    Numbers,
-    columns_of,
-    distribution,
-    mean_curve,
-    number,
-    numbers_in,
-    pass_curve,
-    summary,
+from ludus.runtime.encoding import encode
+from ludus.store.drafts import write_whole
+from nemo_gym._metrics import Numbers, columns_of, distribution, number, numbers_in, summary
+from nemo_gym._pass_metrics import (
+    Metrics,
+    Rollout,
+    Task,
+    add_avg_sample_std_dev,
+    compute_pass_majority_metrics,
+    compute_subset_metrics,
+    highest_k_metrics,
 )
 from nemo_gym.config_types import AggregateMetrics
 
 __all__ = [
     "AggregateMetricsMixin",
+    "RewardProfiler",
     "add_avg_sample_std_dev",
     "compute_aggregate_metrics",
     "compute_pass_majority_metrics",
@@ -35,17 +35,10 @@ __all__ = [
     "highest_k_metrics",
 ]
 
-Rollout = dict[str, Any]
-Task = list[Rollout]
-Metrics = dict[str, Any]
-Scores = dict[str, float]
-ScoreFn = Callable[[Rollout], dict[str, Any]]
 _Pair = tuple[int, int]
 
 _TASK, _ROLLOUT = "_ng_task_index", "_ng_rollout_index"
 _PER_TASK = "per_task_metrics"
-#: Entries about the spread of a metric. `highest_k_metrics` never selects them.
-_SPREADS = ("std_dev_across_runs", "std_err_across_runs", "avg_sample_std_dev")
 #: The names across repeats of the statistics that `distribution` computes.
 _ACROSS = {name: name for name in ("mean", "median", "std", "min", "max", "ci_low_95", "ci_high_95")} | {"sem": "se"}
 
@@ -148,11 +141,18 @@ def _group(task: Task, columns: dict[_Pair, Numbers], expected: int) -> Metrics:
         _TASK: task[0][_TASK],
         "sample": {"agent_ref": {"name": "agent"}},
         **summary([columns[_pair(row)] for row in task]),
-        "num_rollouts": len(task),
-        "expected_num_rollouts": expected,
-        "missing_num_rollouts": expected - len(task),
-        "reward_profile_completion_pct": 100.0 * len(task) / expected,
+        **_completion(len(task), expected),
         "rollout_infos": infos,
+    }
+
+
+def _completion(count: int, expected: int) -> Metrics:
+    """How many rollouts of a task there are, and how many are missing."""
+    return {
+        "num_rollouts": count,
+        "expected_num_rollouts": expected,
+        "missing_num_rollouts": expected - count,
+        "reward_profile_completion_pct": 100.0 * count / expected,
     }
 
 
@@ -191,110 +191,45 @@ def _repeats(
     return entries, metrics
 
 
-def compute_pass_majority_metrics(
-    tasks: list[Task], score_fn: ScoreFn | None = None, answer_key: str | None = None
-) -> tuple[Metrics, list[list[Scores]], list[str], int]:
-    """pass@k, the mean of k rollouts and, with `answer_key`, majority@k: in percent, averaged over tasks.
+class RewardProfiler:
+    """The profile of a collection: the metrics of every task, of every agent and of every repeat."""
 
-    Returns the metrics, the scores of each task's rollouts, the names of the scores, and the largest k.
-    """
-    if not tasks:
-        return {}, [], [], 0
-    scores = [[_scores(row, score_fn, answer_key) for row in task] for task in tasks]
-    names = list(dict.fromkeys(name for task in scores for row in task for name in row))
-    max_k = max(map(len, tasks))
-    metrics: Metrics = {}
-    per_sample = {name: _per_sample(scores, name, max_k) for name in names}
-    for name in names:
-        values = [column for task in scores if (column := [row[name] for row in task if name in row])]
-        metrics |= _averaged(f"pass@{{k}}/{name}", [pass_curve(column) for column in values], max_k)
-        mean_curves = [mean_curve(column, max_k) for column in values]
-        metrics |= _averaged(f"pass@1[avg-of-{{k}}]/{name}", mean_curves, max_k)
-        if answer_key is not None:
-            votes = [_majority_curve(*pair, name, answer_key, max_k) for pair in zip(tasks, scores, strict=True)]
-            metrics |= _averaged(f"majority@{{k}}/{name}", votes, max_k)
-        for k in range(2, len(per_sample[name]) + 1):
-            deviation = statistics.stdev(per_sample[name][:k])
-            metrics[f"pass@1[avg-of-{k}]/{name}/std_dev_across_runs"] = deviation
-            metrics[f"pass@1[avg-of-{k}]/{name}/std_err_across_runs"] = deviation / math.sqrt(k)
-    return {**metrics, "per_sample_aggregate": per_sample}, scores, names, max_k
+    def profile_from_data(
+        self, rows: Iterable[Mapping[str, Any]], results: Iterable[Rollout]
+    ) -> tuple[list[Metrics], list[Metrics], list[Metrics]]:
+        """The entries of tasks, agents and repeats, from the rows as they were sent and their verified rollouts."""
+        sent: dict[int, list[Mapping[str, Any]]] = {}
+        for row in rows:
+            sent.setdefault(row[_TASK], []).append(row)
+        by_agent: dict[str, list[Rollout]] = {}
+        for result in results:
+            reference = result.get("agent_ref") or (sent.get(result[_TASK]) or [{}])[0].get("agent_ref") or {}
+            by_agent.setdefault(str(reference.get("name", "agent")), []).append(result)
+        groups, agents, repeats = list[Metrics](), list[Metrics](), list[Metrics]()
+        for name, played in by_agent.items():
+            reference = {"agent_ref": {"name": name}}
+            metrics = compute_aggregate_metrics(played)
+            for group in metrics.group_level_metrics:
+                of_task = sent.get(group[_TASK], [])
+                expected = max(len(of_task), group["num_rollouts"])
+                groups.append({**group, **_completion(group["num_rollouts"], expected)})
+                groups[-1]["sample"] = dict(of_task[0]) if of_task else reference
+            agents.append({**reference, **metrics.agent_metrics})
+            repeats += [{**reference, **repeat} for repeat in metrics.repeat_level_metrics]
+        return sorted(groups, key=lambda group: group[_TASK]), agents, repeats
 
-
-def _scores(row: Rollout, score_fn: ScoreFn | None, answer_key: str | None) -> Scores:
-    raw = score_fn(row) if score_fn is not None else {"accuracy": row["reward"]}
-    scores = {name: float(value) for name, value in raw.items()}
-    return scores if answer_key is None else {**scores, "no_answer": float(row.get(answer_key) is None)}
-
-
-def _averaged(key: str, curves: list[list[float]], max_k: int) -> Metrics:
-    """For each k the mean over the tasks whose curve reaches k, in percent."""
-    columns = {k: [curve[k - 1] for curve in curves if len(curve) >= k] for k in range(1, max_k + 1)}
-    return {key.replace("{k}", str(k)): 100.0 * statistics.fmean(column) for k, column in columns.items() if column}
-
-
-def _per_sample(scores: list[list[Scores]], name: str, max_k: int) -> list[float]:
-    """For each i the mean score in percent if only the i-th rollouts of the tasks counted."""
-    columns = [[task[i][name] for task in scores if i < len(task) and name in task[i]] for i in range(max_k)]
-    return [100.0 * statistics.fmean(column) for column in columns if column]
-
-
-def _majority_curve(task: Task, scores: list[Scores], name: str, answer_key: str, max_k: int) -> list[float]:
-    """For each k the score of the most frequent (answer, score) among the first k rollouts; ties are averaged."""
-    votes: Counter[tuple[str | float, float]] = Counter()
-    curve: list[float] = []
-    for row, score in zip(task, scores, strict=True):
-        answer = row.get(answer_key)
-        if answer is not None and name in score:
-            votes[answer if isinstance(answer, (str, int, float)) else repr(answer), score[name]] += 1
-        most = max(votes.values(), default=0)
-        curve.append(statistics.fmean(value for (_, value), count in votes.items() if count == most) if votes else 0.0)
-    return (curve + curve[-1:] * (max_k - len(curve))) if curve else [0.0] * max_k
-
-
-def compute_subset_metrics(
-    tasks: list[Task], subset_key: str, score_fn: ScoreFn | None = None, answer_key: str | None = None
-) -> Metrics:
-    """The same metrics for each subset of the tasks, as `SUBSET/METRIC`.
-
-    The subset of a task is the field `subset_key` of its first rollout that has it. Empty values are no subset.
-    """
-    subsets: dict[Any, list[Task]] = {}
-    for task in tasks:
-        if subset := next((row[subset_key] for row in task if subset_key in row), None):
-            subsets.setdefault(subset, []).append(task)
-    result: Metrics = {}
-    for subset, members in subsets.items():
-        metrics, *_ = compute_pass_majority_metrics(members, score_fn, answer_key)
-        result |= {f"{subset}/{name}": value for name, value in metrics.items() if name != "per_sample_aggregate"}
-    return result
-
-
-def highest_k_metrics(
-    agent_metrics: Metrics,
-    pattern: str,
-    score_names: Sequence[str] | None = None,
-    exclude_names: Sequence[str] | None = None,
-) -> Metrics:
-    """The entries `PATTERN/NAME` with the highest k, where the pattern has `{k}`: `"pass@1[avg-of-{k}]"`."""
-    shape = re.compile(re.escape(pattern).replace(re.escape("{k}"), r"(?P<k>\d+)", 1) + "/(?P<name>.+)")
-    by_k: dict[int, Metrics] = {}
-    for key, value in agent_metrics.items():
-        match = shape.fullmatch(key)
-        if match is None or key.endswith(_SPREADS):
-            continue
-        name = match["name"]
-        if (score_names is None or name in score_names) and name not in (exclude_names or ()):
-            by_k.setdefault(int(match.groupdict().get("k") or 0), {})[key] = value
-    return by_k[max(by_k)] if by_k else {}
-
-
-def add_avg_sample_std_dev(
-    metrics: Metrics, all_score_dicts: list[list[Scores]], score_names: Sequence[str], max_k: int
-) -> None:
-    """Add `pass@1[avg-of-K]/NAME/avg_sample_std_dev`: the mean over tasks of the deviation of their first k scores."""
-    for name in score_names:
-        columns = [[float(row[name]) for row in task if name in row] for task in all_score_dicts]
-        for k in range(2, max_k + 1):
-            deviations = [statistics.stdev(column[:k]) for column in columns if len(column) > 1]
-            if deviations:
-                metrics[f"pass@1[avg-of-{k}]/{name}/avg_sample_std_dev"] = statistics.fmean(deviations)
+    def write_to_disk(
+        self,
+        group_level_metrics: list[Metrics],
+        agent_level_metrics: list[Metrics],
+        repeat_level_metrics: list[Metrics],
+        base_output_fpath: Path | str,
+    ) -> tuple[Path, Path, Path]:
+        """Write `X_reward_profiling.jsonl`, `X_agent_metrics.json` and `X_repeat_metrics.json` beside the rollouts."""
+        base = Path(base_output_fpath)
+        names = ("reward_profiling.jsonl", "agent_metrics.json", "repeat_metrics.json")
+        tasks, agents, repeats = (base.with_name(f"{base.stem}_{name}") for name in names)
+        write_whole(tasks, b"".join(encode(group) + b"\n" for group in group_level_metrics))
+        write_whole(agents, encode(agent_level_metrics) + b"\n")
+        write_whole(repeats, encode(repeat_level_metrics) + b"\n")
+        return tasks, agents, repeats
