@@ -4,6 +4,11 @@ from __future__ import annotations
 
 RESOURCES, AGENTS, MODELS = KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
 
+#: Servers between the collector and agents. Ludus sends rows to agents, so it starts none of them.
+ENVIRONMENTS = "environment_servers"
+#: The environment server that only passes requests on.
+RELAY = "legacy_agent"
+
 HEAD_SERVER = "head_server"
 
 #: Each kind's name in a sentence.
@@ -44,7 +49,7 @@ DATASET_TYPES = ("train", "validation", "example", "benchmark")
 #: A server's fields that describe the server. All other fields are settings of its environment, agent or model.
 SERVER_FIELDS = set(
     "entrypoint host port url num_workers domain description value verified verified_url datasets "
-    "allowed_agents".split()
+    "allowed_agents allowed_model_types".split()
 )
 
 #: Settings that name a folder of a checkout, by environment: the setting, and the files that mark the folder.
@@ -60,6 +65,7 @@ GLOBAL_KEYS = set(
     "uvicorn_timeout_worker_healthcheck error_on_almost_servers allow_openai_version_skew observability_enabled "
     "model_call_capture_dir token_id_capture skip_verification skip_verification_reward profiling_enabled "
     "uvicorn_logging_show_200_ok global_aiohttp_connector_limit global_aiohttp_connector_limit_per_host "
-    "global_aiohttp_client_request_debug hf_token".split()
+    "global_aiohttp_client_request_debug hf_token environment_routing_mode environment_server_name "
+    "environment_server_routes error_on_agent_without_environment_server allow_unsupported_pairing telemetry".split()
 )
 GLOBAL_PREFIXES = ("wandb_", "mlflow_", "global_aiohttp_")

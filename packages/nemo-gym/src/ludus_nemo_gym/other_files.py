@@ -11,11 +11,11 @@ from typing import Any
 
 from ludus.errors import UserError
 from ludus_nemo_gym.directives import COPY, INHERIT
-from ludus_nemo_gym.names import GLOBAL_KEYS, GLOBAL_PREFIXES, KINDS
+from ludus_nemo_gym.names import ENVIRONMENTS, GLOBAL_KEYS, GLOBAL_PREFIXES, KINDS
 from ludus_nemo_gym.trees import Tree, steps_of
 
-#: What makes a top-level mapping a server. Ludus ignores servers of the last kind.
-_SERVER_KEYS = {*KINDS, "environment_servers", COPY, INHERIT}
+#: What makes a top-level mapping a server.
+_SERVER_KEYS = {*KINDS, ENVIRONMENTS, COPY, INHERIT}
 _REFERENCE = re.compile(r"\$\{\s*([\w-]+)")
 
 

@@ -5,6 +5,7 @@ Bad rows are reported with file and line. Nothing is written until every row is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ludus_nemo_gym.config import GymConfig
 from ludus_nemo_gym.data_metrics import DataMetrics
 from ludus_nemo_gym.names import AGENTS, DATASET_TYPES
 from ludus_nemo_gym.search_paths import find_data, find_file
+from ludus_nemo_gym.servers import environment_servers, fronted_agents
 from ludus_nemo_gym.trees import Tree
 
 Row = dict[str, Any]
@@ -29,9 +31,10 @@ MODES = {"train_preparation": ("train", "validation", "benchmark"), "example_val
 
 #: The fields of a Responses API request. NeMo Gym's model servers refuse a request with any other field.
 PARAMS = set(
-    "background include input instructions max_output_tokens max_tool_calls metadata model parallel_tool_calls "
-    "previous_response_id prompt reasoning service_tier store stream temperature text tool_choice tools top_logprobs "
-    "top_p truncation user".split()
+    "background context_management conversation include input instructions max_output_tokens max_tool_calls "
+    "metadata model moderation parallel_tool_calls previous_response_id prompt prompt_cache_key "
+    "prompt_cache_retention reasoning safety_identifier service_tier store stream stream_options temperature text "
+    "tool_choice tools top_logprobs top_p truncation user".split()
 )
 
 
@@ -84,20 +87,18 @@ def _datasets(config: GymConfig, kinds: tuple[str, ...], download: bool) -> list
     """The datasets of these kinds. The error lists every missing file."""
     files: list[DatasetFile] = []
     missing: list[str] = []
-    agents = [server for server in config.servers if server.kind == AGENTS]
-    for agent in agents:
-        for block in agent.block.get("datasets") or []:
-            _check(agent.name, block)
-            if block["type"] not in kinds:
-                continue
-            name = str(block["jsonl_fpath"])
-            path, why = find_data(name), ""
-            if path is None and download:
-                path, why = _download(block, Path(name), config.tree.get("hf_token"))
-            if path is None:
-                missing.append(f"{name} ({block['name']} of {agent.name}{why})")
-            else:
-                files.append(DatasetFile(agent.name, block, path, find_file(name) is None))
+    for agent, block in _entries(config):
+        _check(agent, block)
+        if block["type"] not in kinds:
+            continue
+        name = str(block["jsonl_fpath"])
+        path, why = find_data(name), ""
+        if path is None and download:
+            path, why = _download(block, Path(name), config.tree.get("hf_token"))
+        if path is None:
+            missing.append(f"{name} ({block['name']} of {agent}{why})")
+        else:
+            files.append(DatasetFile(agent, block, path, find_file(name) is None))
     if missing:
         raise UserError(f"there is no {', '.join(missing)}", "Create the files, or fix jsonl_fpath")
     if not files:
@@ -105,6 +106,21 @@ def _datasets(config: GymConfig, kinds: tuple[str, ...], download: bool) -> list
         hint = "Name a config with datasets in +config_paths, or add datasets to the agent's config"
         raise UserError(f"no agent of the configuration has a dataset of type {scope}", hint)
     return files
+
+
+def _entries(config: GymConfig) -> Iterator[tuple[str, Any]]:
+    """Each dataset with its agent. One of an environment server names which of several agents plays it."""
+    for server in config.servers:
+        if server.kind == AGENTS:
+            yield from ((server.name, block) for block in server.block.get("datasets") or [])
+    for server in environment_servers(config.tree):
+        agents = fronted_agents(server.block)
+        for block in server.block.get("datasets") or []:
+            named = block.get("agent") if isinstance(block, dict) else None
+            if named is None and len(agents) != 1:
+                hint = f"Add agent: NAME to the dataset; the agents are: {', '.join(agents) or 'none'}"
+                raise UserError(f"{server.name}: a dataset does not say which agent plays it", hint)
+            yield str(named or agents[0]), block
 
 
 def _check(agent: str, block: Any) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ludus.errors import did_you_mean
-from ludus_nemo_gym.names import DOMAINS, KIND_NAMES, KINDS, MODELS, RESOURCES
+from ludus_nemo_gym.names import AGENTS, DOMAINS, ENVIRONMENTS, KIND_NAMES, KINDS, MODELS, RESOURCES
 from ludus_nemo_gym.trees import MISSING, Tree
 
 
@@ -65,6 +65,29 @@ def _entry(name: str, value: Any) -> ServerEntry | str | None:
     if kind == RESOURCES and domain not in (None, MISSING) and domain not in DOMAINS:
         return f"{name}: there is no domain {domain}. {did_you_mean(str(domain), DOMAINS)}"
     return _checked_address(ServerEntry(name, kind, implementation, block))
+
+
+def environment_servers(tree: Tree) -> list[ServerEntry]:
+    """The environment servers of a configuration, which stand between the collector and agents."""
+    return [
+        ServerEntry(str(name), ENVIRONMENTS, str(implementation), block)
+        for name, value in tree.items()
+        if isinstance(value, dict) and isinstance(value.get(ENVIRONMENTS), dict)
+        for implementation, block in value[ENVIRONMENTS].items()
+        if isinstance(block, dict)
+    ]
+
+
+def fronted_agents(block: Tree) -> list[str]:
+    """The agents that the fields of an environment server name. `agent_server` may leave the type out."""
+    agents = [
+        str(value["name"])
+        for field, value in block.items()
+        if isinstance(value, dict)
+        and "name" in value
+        and value.get("type", AGENTS if field == "agent_server" else None) == AGENTS
+    ]
+    return list(dict.fromkeys(agents))
 
 
 def _checked_address(server: ServerEntry) -> ServerEntry | str:

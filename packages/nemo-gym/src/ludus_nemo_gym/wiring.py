@@ -33,6 +33,7 @@ from ludus_nemo_gym.names import (
     FOLDER_SETTINGS,
     KIND_NAMES,
     MODELS,
+    RELAY,
     RESOURCES,
     RESOURCES_SETTINGS,
     SERVER_FIELDS,
@@ -44,7 +45,7 @@ from ludus_nemo_gym.search_paths import (
     folder_beside,
     foreign_code,
 )
-from ludus_nemo_gym.servers import ServerEntry
+from ludus_nemo_gym.servers import ServerEntry, environment_servers, fronted_agents
 from ludus_nemo_gym.trees import Tree
 
 #: Settings with these endings name a file.
@@ -85,6 +86,11 @@ class _Wiring:
             if server.kind == kind
         }
         tree = self.config.tree
+        for server in environment_servers(tree):
+            if server.implementation != RELAY:
+                agents = ", ".join(fronted_agents(server.block)) or "no agent"
+                what = f"{server.name}: Ludus starts no environment server {server.implementation}"
+                self.notes.append(f"{what}; rows go straight to {agents}")
         head = tree.get("head_server")
         head = head if isinstance(head, dict) else {}
         return Launch(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from ludus_nemo_gym.servers import environment_servers, fronted_agents
+from ludus_nemo_gym.trees import plain
 from pydantic import BaseModel
 
 from nemo_gym._failed_rows import NG_FAILURE_CLASS_KEY, NG_TERMINAL_KEY
 from nemo_gym.config_types import AgentWithoutEnvironmentServerError, AmbiguousEnvironmentServerError
 
-_ENVIRONMENTS, _AGENTS = "environment_servers", "responses_api_agents"
 _TASK_ID = "_ng_task_id"
 #: Keys that the collector adds to a record, so that a result may not have them.
 _RESERVED = ("ng_trajectory", "ng_model_call_capture", "ng_perf")
@@ -23,24 +23,10 @@ def environment_servers_by_agent(config: Any) -> dict[str, list[str]]:
     A server fronts the agents that its fields name.
     """
     by_agent: dict[str, list[str]] = {}
-    for name, entry in _plain(config).items():
-        implementations = entry.get(_ENVIRONMENTS) if isinstance(entry, Mapping) else None
-        blocks = implementations.values() if isinstance(implementations, Mapping) else ()
-        agents = (agent for block in blocks if isinstance(block, Mapping) for agent in _agents_of(block))
-        for agent in dict.fromkeys(agents):
-            by_agent.setdefault(agent, []).append(str(name))
+    for server in environment_servers(plain(config)):
+        for agent in fronted_agents(server.block):
+            by_agent.setdefault(agent, []).append(server.name)
     return by_agent
-
-
-def _agents_of(block: Mapping[str, Any]) -> list[str]:
-    """The agents that a server's fields name. `agent_server` may leave the type out."""
-    return [
-        str(value["name"])
-        for field, value in block.items()
-        if isinstance(value, Mapping)
-        and "name" in value
-        and value.get("type", _AGENTS if field == "agent_server" else None) == _AGENTS
-    ]
 
 
 def environment_server_for_agent(servers_by_agent: Mapping[str, Any], agent: str) -> str:
@@ -77,8 +63,3 @@ def episode_record(answer: Any) -> dict[str, Any]:
     if reserved:
         raise ValueError(f"the result of an environment server has the collector's keys: {', '.join(reserved)}")
     return {**result, _TASK_ID: task_id}
-
-
-def _plain(config: Any) -> Mapping[str, Any]:
-    """A configuration as plain mappings. Interpolations are left as they are."""
-    return OmegaConf.to_container(config, resolve=False) if isinstance(config, DictConfig) else config  # type: ignore[return-value]

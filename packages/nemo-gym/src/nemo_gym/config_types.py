@@ -114,7 +114,7 @@ class DatasetConfig(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     name: str
-    type: Literal["train", "validation", "example"]
+    type: Literal["train", "validation", "example", "benchmark"]
     jsonl_fpath: str
     num_repeats: int = Field(default=1, ge=1)
     license: str | None = None

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import socket
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ludus_nemo_gym.config import read_config
 from ludus_nemo_gym.names import HEAD_SERVER
+from ludus_nemo_gym.servers import environment_servers, find_servers
+from ludus_nemo_gym.trees import plain
 from omegaconf import DictConfig, OmegaConf
+
+from nemo_gym import CACHE_DIR, RESULTS_DIR
 
 #: The head server's key in the configuration that a trainer passes.
 HEAD_SERVER_KEY_NAME = HEAD_SERVER
@@ -42,6 +48,9 @@ POLICY_BASE_URL_KEY_NAME = "policy_base_url"
 POLICY_API_KEY_KEY_NAME = "policy_api_key"
 POLICY_MODEL_NAME_KEY_NAME = "policy_model_name"
 
+_DEFAULT_HOST = "127.0.0.1"
+_MOST_PROBES = 50
+
 
 @dataclass
 class GlobalConfigDictParserConfig:
@@ -49,9 +58,42 @@ class GlobalConfigDictParserConfig:
     the command line unless it is skipped.
     """
 
+    #: A dictionary for commands that call no model: it gives the policy's settings values.
+    NO_MODEL_GLOBAL_CONFIG_DICT: ClassVar[DictConfig] = OmegaConf.create(
+        {POLICY_BASE_URL_KEY_NAME: "", POLICY_API_KEY_KEY_NAME: "", POLICY_MODEL_NAME_KEY_NAME: ""}
+    )
+
     dotenv_path: Path | str | None = None
     initial_global_config_dict: Any = None
     skip_load_from_cli: bool = False
+
+
+class GlobalConfigDictParser:
+    """Parses a configuration and gives every server an address."""
+
+    def parse(self, parse_config: GlobalConfigDictParserConfig | None = None) -> DictConfig:
+        """The merged configuration. A server without `host` or `port` gets `default_host` and a free port."""
+        config = _read(parse_config or GlobalConfigDictParserConfig())
+        taken = set(config.get(DISALLOWED_PORTS_KEY_NAME) or ())
+        low, high = _port_range(config)
+        for name in _server_names(config):
+            block = get_first_server_config_dict(config, name)
+            if block.get("host") is None:
+                block["host"] = config.get("default_host") or _DEFAULT_HOST
+            if block.get("port") is None:
+                block["port"] = _find_open_port(taken, low, high, _MOST_PROBES)
+                taken.add(block["port"])
+        return config
+
+    def parse_no_environment(self, initial_global_config_dict: Any = None) -> DictConfig:
+        """The configuration of a dictionary alone: without command line and without `env.yaml`."""
+        return self.parse(
+            GlobalConfigDictParserConfig(
+                dotenv_path=os.devnull,
+                initial_global_config_dict=initial_global_config_dict,
+                skip_load_from_cli=True,
+            )
+        )
 
 
 def get_global_config_dict(
@@ -64,15 +106,25 @@ def get_global_config_dict(
     """
     if global_config_dict_parser_config is None and (own := maybe_get_global_config_dict()) is not None:
         return own
-    options = global_config_dict_parser_config or GlobalConfigDictParserConfig()
+    return _read(global_config_dict_parser_config or GlobalConfigDictParserConfig())
+
+
+def _read(options: GlobalConfigDictParserConfig) -> DictConfig:
     arguments = (
         [] if options.skip_load_from_cli else [argument for argument in sys.argv[1:] if argument.startswith("+")]
     )
     env_file = Path(options.dotenv_path) if options.dotenv_path is not None else None
     tree = read_config(arguments, initial=options.initial_global_config_dict, env_file=env_file, check=False).tree
     head = tree.get(HEAD_SERVER_KEY_NAME)
-    address = {"host": tree.get("default_host") or "127.0.0.1", "port": 11000}
-    return OmegaConf.create({**tree, HEAD_SERVER_KEY_NAME: {**address, **(head if isinstance(head, dict) else {})}})
+    address = {"host": tree.get("default_host") or _DEFAULT_HOST, "port": 11000}
+    folders = {CACHE_DIR_KEY_NAME: CACHE_DIR, RESULTS_DIR_KEY_NAME: RESULTS_DIR}
+    return OmegaConf.create(
+        {
+            **tree,
+            **{key: str(Path(tree.get(key) or folder).absolute()) for key, folder in folders.items()},
+            HEAD_SERVER_KEY_NAME: {**address, **(head if isinstance(head, dict) else {})},
+        }
+    )
 
 
 def maybe_get_global_config_dict() -> DictConfig | None:
@@ -100,11 +152,29 @@ def get_hf_token() -> str | None:
 
 
 def find_open_port(disallowed_ports: Collection[int] | None = None, max_retries: int = 50) -> int:
-    """A port that is free now."""
+    """A random port of the configured range that is free now."""
+    low, high = _port_range(maybe_get_global_config_dict() or {})
+    return _find_open_port(disallowed_ports or (), low, high, max_retries)
+
+
+def _find_open_port(disallowed: Collection[int], low: int, high: int, max_retries: int) -> int:
     for _ in range(max_retries):
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port = int(probe.getsockname()[1])
-        if port not in (disallowed_ports or ()):
+        port = random.randint(low, high)
+        if port in disallowed:
+            continue
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
             return port
-    raise RuntimeError(f"no free port was found in {max_retries} attempts")
+    hint = "widen port_range_low and port_range_high"
+    raise RuntimeError(f"no free port from {low} to {high} was found in {max_retries} attempts: {hint}")
+
+
+def _port_range(config: Any) -> tuple[int, int]:
+    return int(config.get("port_range_low") or 10001), int(config.get("port_range_high") or 20000)
+
+
+def _server_names(config: DictConfig) -> list[str]:
+    """The names of all servers of a configuration."""
+    tree = plain(config)
+    servers, _ = find_servers(tree)
+    return [server.name for server in (*servers, *environment_servers(tree))]
