@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import orjson
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -59,6 +61,12 @@ class BufferedReply:
             self.status, self.headers = message["status"], list(message.get("headers", []))
         elif message["type"] == "http.response.body":
             self.body += message.get("body", b"")
+
+    def replace(self, content: Any) -> None:
+        """Put a JSON value in place of the body."""
+        self.body = orjson.dumps(content)
+        kept = [(name, value) for name, value in self.headers if name.lower() != b"content-length"]
+        self.headers = [*kept, (b"content-length", str(len(self.body)).encode())]
 
     async def pass_on(self, send: Send) -> None:
         """Send the reply as it is."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 SESSION_ID_KEY = "session_id"
+#: The key of a request's scope by which code of this process names the session. No client can set it.
+SESSION_SCOPE_KEY = "nemo_gym.session_id"
 
 #: Answered like `/`.
 LIVENESS_PATHS = ("/", "/health", "/healthz", "/readyz", "/livez")
@@ -94,6 +96,9 @@ class SimpleServer(BaseServer):
         """Turn an exception of a handler into a reply of status 500 with its text."""
         app.add_middleware(_Exceptions, server_name=self.config.name)
 
+    def setup_mcp(self, app: FastAPI) -> None:
+        """Offer tools over MCP. Only resources servers have tools."""
+
     def set_ulimit(self, target_soft_limit: int = 65535) -> None:
         """Raise the limit of open files."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -120,6 +125,7 @@ class SimpleServer(BaseServer):
         if tree.get("dry_run"):
             return None
         app = server.setup_webserver()
+        server.setup_mcp(app)
         server.setup_liveness(app)
         server.set_ulimit()
         server.setup_exception_middleware(app)
@@ -136,6 +142,13 @@ def fastapi() -> Any:
             "FastAPI, which servers written for NeMo Gym need,", "servers", package="nemo-gym"
         ) from error
     return fastapi
+
+
+def own_middleware() -> list[Any]:
+    """The middleware of sessions, which every application here has."""
+    from starlette.middleware.sessions import SessionMiddleware
+
+    return [SessionMiddleware, _SessionIds]
 
 
 @contextlib.asynccontextmanager
@@ -189,7 +202,7 @@ class _SessionIds:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             session = scope["session"]
-            session[SESSION_ID_KEY] = session.get(SESSION_ID_KEY) or str(uuid4())
+            session[SESSION_ID_KEY] = scope.get(SESSION_SCOPE_KEY) or session.get(SESSION_ID_KEY) or str(uuid4())
         await self._app(scope, receive, send)
 
 

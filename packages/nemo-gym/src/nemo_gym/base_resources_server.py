@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
+from nemo_gym._mcp_names import (
+    NEMO_GYM_MCP_METADATA_KEY,
+    NEMO_GYM_MCP_SESSION_TOKEN_HEADER,
+    RESERVED_MCP_TOOL_NAMES,
+    MCPServerMetadata,
+)
 from nemo_gym._simple_server import SESSION_ID_KEY, BaseServer, SimpleServer, fastapi
 from nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
 from nemo_gym.episode_types import EpisodeId, TaskId
 from nemo_gym.failure_kinds import validate_failure_kind
 from nemo_gym.judge import judge_failsafe
+from nemo_gym.mcp_auto_exposure import maybe_auto_expose
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.reward_profile import AggregateMetricsMixin, compute_aggregate_metrics
 from nemo_gym.rollout_correlation import RolloutContextMiddleware
@@ -50,10 +57,6 @@ __all__ = [
     "SimpleServer",
     "normalize_tool_name",
 ]
-
-NEMO_GYM_MCP_SESSION_TOKEN_HEADER = "X-NeMo-Gym-Session-Token"
-NEMO_GYM_MCP_METADATA_KEY = "mcp"
-RESERVED_MCP_TOOL_NAMES = frozenset({"verify", "seed_session", "close_session", "aggregate_metrics", "mcp"})
 
 T = TypeVar("T")
 
@@ -110,15 +113,6 @@ class BaseSeedSessionRequest(BaseModel):
 
 class BaseSeedSessionResponse(BaseModel):
     """The reply to the start of a session."""
-
-
-class MCPServerMetadata(BaseModel):
-    """How a session's tools are reached over MCP."""
-
-    server_name: str
-    url_path: str = "/mcp"
-    transport: str = "http"
-    headers: dict[str, str]
 
 
 class _Strict(BaseModel):
@@ -186,6 +180,10 @@ class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleSe
         app.get("/reverify_mode")(self.get_reverify_mode)
         return app
 
+    def setup_mcp(self, app: FastAPI) -> None:
+        """Offer the tools over MCP, if the settings say so."""
+        maybe_auto_expose(self, app)
+
     async def seed_session(
         self, body: ResourcesSeedSessionRequest | BaseSeedSessionRequest
     ) -> ResourcesSeedSessionResponse | BaseSeedSessionResponse:
@@ -219,8 +217,12 @@ class SimpleResourcesServer(BaseResourcesServer, AggregateMetricsMixin, SimpleSe
         """The name of a tool without the prefix that an MCP client gives it."""
         return normalize_tool_name(name, self.config.name or type(self).__name__)
 
-    def mcp_tools(self, harvested: Any, catchall: Any) -> Any:
-        """The tools that are offered over MCP."""
+    def mcp_tools(self, harvested: list[Any], catchall: Any) -> Any:
+        """The tools that are offered over MCP: those of the routes, with `name`, `description` and `input_schema`.
+
+        A subclass may add tools, also as dictionaries with these keys. A call is a POST request to `/NAME`, so that
+        tools without a route of their own need a catch-all route, which is `catchall`.
+        """
         return harvested
 
     def mcp_allowed_tools_for_session(self, seed_body: Any) -> list[str] | None:
