@@ -175,10 +175,11 @@ def test_recipes_do_not_import_each_other():
 
 
 def test_no_two_public_classes_share_a_name():
+    """The names of `nemo_gym.sandbox` are NeMo Gym's: some of them are ours too, for other things."""
     found: dict[str, list[str]] = {}
     others = {str(path): ast.parse(path.read_text()) for path in sorted(PACKAGES.glob("*/src/**/*.py"))}
     for name, tree in {**trees(), **others}.items():
-        if ".environments" not in name and ".cookbook" not in name:
+        if ".environments" not in name and ".cookbook" not in name and "/nemo_gym/sandbox/" not in name:
             for node in tree.body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     found.setdefault(node.name, []).append(name)

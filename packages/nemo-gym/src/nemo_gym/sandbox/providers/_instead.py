@@ -1,0 +1,18 @@
+"""What providers say that cannot work here, and about settings that they do not know."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+log = logging.getLogger("nemo_gym.sandbox")
+
+#: What a user can do where a provider is missing.
+INSTEAD = "Install it, or let Ludus's sandboxes take its place: {ludus: {}}"
+
+
+def warn_unknown(provider: str, settings: Mapping[str, Any]) -> None:
+    """Settings that a provider does not know have no effect."""
+    if settings:
+        log.warning("sandbox provider %s: settings without effect: %s", provider, ", ".join(sorted(settings)))

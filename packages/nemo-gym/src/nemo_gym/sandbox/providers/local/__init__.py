@@ -1,0 +1,5 @@
+"""Commands on the host itself."""
+
+from nemo_gym.sandbox.providers.local.provider import LocalProvider
+
+__all__ = ["LocalProvider"]
