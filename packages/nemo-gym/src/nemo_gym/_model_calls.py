@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import orjson
 from omegaconf import DictConfig
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nemo_gym._responses import field_of
+from nemo_gym._rollout_files import append_line, read_lines, rollout_file
 from nemo_gym.config_types import ModelServerRef
 from nemo_gym.global_config import OBSERVABILITY_ENABLED_KEY_NAME, RESULTS_DIR_KEY_NAME
 
@@ -24,7 +22,6 @@ log = logging.getLogger("nemo_gym")
 #: The key of a rollout's record under which its captured calls stand.
 MODEL_CALL_CAPTURE_KEY = "ng_model_call_capture"
 
-_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _SUFFIX = ".capture.jsonl"
 #: Our names of token counts, and the names that the dialects use.
 _TOKENS = {
@@ -82,22 +79,15 @@ class CaptureStore:
 
     def path_for(self, rollout_id: str) -> Path:
         """The file of a rollout; `ValueError` for an id that is no plain file name."""
-        if _ID.fullmatch(rollout_id) is None:
-            raise ValueError(f"rollout id {rollout_id!r} may hold only letters, digits, '.', '_' and '-', at most 200")
-        return self.capture_dir / f"{rollout_id}{_SUFFIX}"
+        return rollout_file(self.capture_dir, rollout_id, _SUFFIX)
 
     def append(self, record: ModelCallRecord) -> None:
         """Add a call to its rollout. Calls of no rollout are dropped."""
         if record.rollout_id is None:
             return
         path = self.path_for(record.rollout_id)
-        line = orjson.dumps(record.model_dump(mode="json", exclude_none=True)) + b"\n"
         with self._lock:
-            self.capture_dir.mkdir(parents=True, exist_ok=True)
-            with path.open("ab") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+            append_line(path, record.model_dump(mode="json", exclude_none=True))
 
     def read(self, rollout_id: str) -> list[ModelCallRecord]:
         """The calls of a rollout, in the order in which they ended."""
@@ -119,10 +109,10 @@ def read_model_call_records(source: CaptureStore | Path | str, rollout_id: str |
     if path.is_dir():
         return read_model_call_records(CaptureStore(path))
     records = []
-    for line in path.read_bytes().splitlines() if path.exists() else ():
+    for value in read_lines(path):
         try:
-            records.append(ModelCallRecord.model_validate(orjson.loads(line)))
-        except (orjson.JSONDecodeError, ValidationError):
+            records.append(ModelCallRecord.model_validate(value))
+        except ValidationError:
             log.warning("%s has an unreadable line: it is left out", path)
     return records
 
