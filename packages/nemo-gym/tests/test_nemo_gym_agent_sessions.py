@@ -227,6 +227,15 @@ def test_accesses_of_a_request_replace_those_of_the_configuration_by_name():
         agent(tool_accesses=[access("a", 1), access("a", 2)])
 
 
+def test_a_session_may_come_with_a_sandbox():
+    access = {"connection": {"provider_config_ref": "sandbox", "descriptor": {"id": "s1"}}, "workdir": "/work"}
+    body = AgentSeedSessionRequest.model_validate({**SEED, "sandbox_access": access})
+    assert body.sandbox_access is not None
+    assert body.sandbox_access.connection.kind == "direct"
+    with pytest.raises(ValidationError):
+        AgentSeedSessionRequest.model_validate({**SEED, "sandbox_access": {**access, "user": "root"}})
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["seed", "close"]), st.sampled_from(["x", "y"]), st.sampled_from(["", "open", "close"])),
     max_size=12,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from nemo_gym.episode_types import EpisodeId, TaskId
 from nemo_gym.rollout_observability import AgentObservationBundle
+from nemo_gym.sandbox.access import SandboxAccess
 from nemo_gym.tool_access import ToolAccesses
 
 #: The key of a request's session that names the agent's session.
@@ -26,7 +26,7 @@ class AgentSeedSessionRequest(_Strict):
     episode_id: EpisodeId
     task_id: TaskId
     tool_accesses: ToolAccesses = []
-    sandbox_access: Any = None
+    sandbox_access: SandboxAccess | None = None
 
 
 class AgentSeedSessionResponse(_Strict):

@@ -23,6 +23,7 @@ from nemo_gym.mcp_auto_exposure import maybe_auto_expose
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.reward_profile import AggregateMetricsMixin, compute_aggregate_metrics
 from nemo_gym.rollout_correlation import RolloutContextMiddleware
+from nemo_gym.sandbox.access import SandboxAccess
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -133,7 +134,7 @@ class ResourcesSeedSessionResponse(_Strict):
 
     resources_session_id: str
     resources_tools: MCPServerMetadata | None = None
-    sandbox_access: Any = None
+    sandbox_access: SandboxAccess | None = None
 
 
 class ResourcesCloseSessionRequest(_Strict):

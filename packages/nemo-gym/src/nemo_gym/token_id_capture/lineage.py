@@ -91,8 +91,9 @@ def _content(content: Any) -> Any:
         return ""
     if not isinstance(content, list):
         return content
-    texts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
-    return "".join(texts) if all(isinstance(text, str) for text in texts) else content
+    parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "".join(texts) if len(texts) == len(parts) else content
 
 
 def _call(call: Mapping[str, Any]) -> list[Any]:
