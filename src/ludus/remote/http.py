@@ -69,12 +69,12 @@ def _text(detail: Any) -> str:
 
 
 @asynccontextmanager
-async def connect(url: str, token_env: str) -> AsyncIterator[Client]:
+async def connect(url: str, token_env: str, *, content_type: str = "application/json") -> AsyncIterator[Client]:
     """A client for the server at `url`, as a context manager. `token_env` names the variable with the token, if any."""
     token = look_up_key(token_env)
     if not token.isprintable():
         raise UserError(f"{token_env} holds a line break or another control character", "Set it to the token alone")
-    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+    headers = {"Content-Type": content_type, **({"Authorization": f"Bearer {token}"} if token else {})}
     connections = Connections(url, headers, channels=True)
     try:
         yield Client(connections)

@@ -1,10 +1,10 @@
-"""The error of a reply with a status of 400 or more, for code that catches aiohttp's exceptions. Needs aiohttp."""
+"""The errors of replies and of servers that do not reply, for code that catches aiohttp's. Needs aiohttp."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 
-from aiohttp import ClientResponseError
+from aiohttp import ClientConnectionError, ClientResponseError
 
 from nemo_gym._errors import RolloutError
 
@@ -18,3 +18,7 @@ class ServerResponseError(RolloutError, ClientResponseError):
         ClientResponseError.__init__(self, None, (), status=status, message=message)  # type: ignore[arg-type]
         self.response_content = response_content
         self.args = status, response_content  # what pickle gives to this function
+
+
+class ServerUnreachableError(RolloutError, ClientConnectionError):
+    """aiohttp's `ClientConnectionError` for a server that did not reply."""

@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.cookies import SimpleCookie
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
 import orjson
 from ludus_nemo_gym.agent_servers import ANY_ADDRESS, TOKEN, configuration_of, head_url
-from ludus_nemo_gym.servers import find_servers
+from ludus_nemo_gym.names import RESOURCES
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError
 from pydantic import BaseModel, ConfigDict
 
 from ludus.errors import Failure, did_you_mean
 from ludus.http.connection import HttpReply
 from ludus.remote.http import connect
 from ludus.runtime.encoding import encode
-from nemo_gym._errors import RolloutError, response_error
-from nemo_gym.config_types import BaseServerConfig
-from nemo_gym.global_config import HEAD_SERVER_KEY_NAME, get_global_config_dict
+from nemo_gym._errors import connection_error, response_error
+from nemo_gym._responses import field_of
+from nemo_gym.config_types import ROLLOUT_PATH_PREFIX, BaseServerConfig
+from nemo_gym.global_config import (
+    HEAD_SERVER_KEY_NAME,
+    OBSERVABILITY_ENABLED_KEY_NAME,
+    get_first_server_config_dict,
+    get_global_config_dict,
+    maybe_get_global_config_dict,
+)
+from nemo_gym.rollout_correlation import current_rollout_id
+
+_POLL_SECONDS = 5.0
+_MODEL_PATHS = ("/v1/responses", "/v1/chat/completions", "/v1/messages")
 
 
 class Body(bytes):
@@ -88,8 +105,14 @@ class ServerClient(BaseModel):
 
     @classmethod
     def load_from_global_config(cls, head_server_config: BaseServerConfig | None = None) -> ServerClient:
-        """A client for the servers of a head that runs. May be called with and without a running event loop."""
+        """A client for the servers of this process's configuration; without one, for those of a head that runs.
+
+        May be called with and without a running event loop.
+        """
         head = head_server_config or cls.load_head_server_config()
+        own = maybe_get_global_config_dict()
+        if own is not None:
+            return cls(head_server_config=head, global_config_dict=own)
         url = head_url({HEAD_SERVER_KEY_NAME: head.model_dump()})
         try:
             with ThreadPoolExecutor(1) as thread:  # which has no event loop
@@ -98,48 +121,93 @@ class ServerClient(BaseModel):
             raise ValueError(f"{error.cause}: is a server running? Start one with: gym env start") from error
         return cls(head_server_config=head, global_config_dict=OmegaConf.create(tree))
 
-    async def post(self, server_name: str, url_path: str, **options: Any) -> ServerReply:
+    async def post(self, server_name: str, url_path: str, **kwargs: Any) -> ServerReply:
         """Send a POST request. `json` is a value or a pydantic model; `cookies` and `headers` are mappings of texts."""
-        return await self.request(server_name, url_path, "POST", **options)
+        return await self.request(server_name, url_path, "POST", **kwargs)
 
-    async def get(self, server_name: str, url_path: str, **options: Any) -> ServerReply:
+    async def get(self, server_name: str, url_path: str, **kwargs: Any) -> ServerReply:
         """Send a GET request, with `cookies` and `headers` as mappings of texts."""
-        return await self.request(server_name, url_path, "GET", **options)
+        return await self.request(server_name, url_path, "GET", **kwargs)
 
-    async def request(
-        self,
-        server_name: str,
-        url_path: str,
-        method: str,
-        *,
-        json: Any = None,
-        cookies: dict[str, str] | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> ServerReply:
-        """Send a request and return the reply, whatever its status. Raises `RolloutError` if there is no reply."""
-        url = self._url(server_name)
-        body = json.model_dump(exclude_unset=True) if isinstance(json, BaseModel) else json
-        sent = dict(headers or {})
-        if cookies:
-            sent["Cookie"] = "; ".join(f"{name}={_text(value)}" for name, value in cookies.items())
-        content = encode(body if body is not None else {}) if method == "POST" else b""
-        async with connect(url, TOKEN) as client:
+    async def request(self, server_name: str, url_path: str, method: str, **kwargs: Any) -> ServerReply:
+        """Send a request and return the reply, whatever its status.
+
+        The options are those of aiohttp: `json`, `data`, `params`, `cookies`, `headers`, `timeout`. Raises
+        `RolloutError`, which is one of aiohttp's errors, too, if there is no reply, and `TimeoutError`.
+        """
+        base = urlsplit(self._resolve_base_url(server_name))
+        origin = f"{base.scheme}://{base.netloc}"
+        path, content, headers = sent_request(base.path + self._prefix(server_name, url_path) + url_path, kwargs)
+        content_type = headers.pop("content-type", "application/json")
+        async with (
+            asyncio.timeout(seconds_of(kwargs.get("timeout"))),
+            connect(origin, TOKEN, content_type=content_type) as client,
+        ):
             try:
-                return ServerReply(url, await client.send(method, url_path, content, sent))
+                return ServerReply(origin, await client.send(method, path, content, headers))
             except Failure as error:
-                raise RolloutError.from_failure(error) from error
+                raise connection_error(error) from error
+
+    def poll_for_status(self, server_name: str) -> str:
+        """Whether a server answers: `success`, `connection_error`, `timeout` or `unknown_error`."""
+        try:
+            with urllib.request.urlopen(self._resolve_base_url(server_name), timeout=_POLL_SECONDS):
+                return "success"
+        except TimeoutError:
+            return "timeout"
+        except urllib.error.HTTPError:
+            return "unknown_error"
+        except OSError as error:
+            return "timeout" if isinstance(getattr(error, "reason", None), TimeoutError) else "connection_error"
+        except Exception:
+            return "unknown_error"
 
     def _build_server_base_url(self, server_config_dict: Any) -> str:
         """The address in the settings of a server."""
-        return f"http://{server_config_dict['host']}:{server_config_dict['port']}"
+        return f"http://{field_of(server_config_dict, 'host')}:{field_of(server_config_dict, 'port')}"
 
-    def _url(self, name: str) -> str:
-        servers, _ = find_servers(OmegaConf.to_container(self.global_config_dict))  # type: ignore[arg-type]
-        blocks = {server.name: server.block for server in servers}
-        if name not in blocks:
-            raise KeyError(f"no server {name} is running. {did_you_mean(name, blocks)}")
-        host = str(blocks[name].get("host"))
-        return f"http://{ANY_ADDRESS.get(host, host)}:{blocks[name].get('port')}"
+    def _resolve_base_url(self, server_name: str) -> str:
+        """The address of a server. Environment variables may redirect the calls to one model server."""
+        redirected = os.environ.get("NEMO_GYM_MODEL_SERVER_BASE_URL")
+        if redirected and os.environ.get("NEMO_GYM_MODEL_SERVER_NAME") == server_name:
+            return redirected.rstrip("/").removesuffix("/v1")
+        try:
+            block = get_first_server_config_dict(self.global_config_dict, server_name)
+        except (KeyError, TypeError, StopIteration) as error:
+            known = [str(name) for name, entry in self.global_config_dict.items() if isinstance(entry, Mapping)]
+            advice = did_you_mean(server_name, known)
+            raise ConfigKeyError(f"no server {server_name} is running. {advice}") from error
+        host = str(field_of(block, "host"))
+        return self._build_server_base_url({"host": ANY_ADDRESS.get(host, host), "port": field_of(block, "port")})
+
+    def _prefix(self, server_name: str, url_path: str) -> str:
+        """What tells a server which rollout a request belongs to, if the configuration asks for it."""
+        rollout_id = current_rollout_id()
+        if rollout_id is None or not self.global_config_dict.get(OBSERVABILITY_ENABLED_KEY_NAME):
+            return ""
+        is_of_rollout = url_path in _MODEL_PATHS or RESOURCES in (self.global_config_dict.get(server_name) or ())
+        return f"/{ROLLOUT_PATH_PREFIX}/{rollout_id}" if is_of_rollout else ""
+
+
+def sent_request(path: str, options: Mapping[str, Any]) -> tuple[str, bytes, dict[str, str]]:
+    """The path, the body and the headers (in lower case) of a request with aiohttp's options."""
+    headers = {str(name).lower(): str(value) for name, value in (options.get("headers") or {}).items()}
+    if params := options.get("params"):
+        path += ("&" if "?" in path else "?") + urlencode(params, doseq=True)
+    if cookies := options.get("cookies"):
+        headers["cookie"] = "; ".join(f"{name}={_text(value)}" for name, value in cookies.items())
+    json, data = options.get("json"), options.get("data")
+    if json is not None:
+        return path, encode(json.model_dump(exclude_unset=True) if isinstance(json, BaseModel) else json), headers
+    if isinstance(data, Mapping):
+        headers.setdefault("content-type", "application/x-www-form-urlencoded")
+        return path, urlencode(data, doseq=True).encode(), headers
+    return path, data.encode() if isinstance(data, str) else bytes(data or b""), headers
+
+
+def seconds_of(timeout: Any) -> float | None:
+    """The seconds of a timeout: a number, or aiohttp's `ClientTimeout`."""
+    return timeout if timeout is None or isinstance(timeout, (int, float)) else getattr(timeout, "total", None)
 
 
 def _text(cookie: Any) -> str:

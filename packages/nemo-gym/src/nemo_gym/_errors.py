@@ -55,3 +55,13 @@ def response_error(status: int, content: bytes) -> RolloutError:
     except ModuleNotFoundError:
         return RolloutError(status, content)
     return ServerResponseError(status, content)
+
+
+def connection_error(failure: Failure) -> RolloutError:
+    """The error for a request without a reply; one of aiohttp's, too, if aiohttp is installed."""
+    error = RolloutError.from_failure(failure)
+    try:
+        from nemo_gym._aiohttp_errors import ServerUnreachableError
+    except ModuleNotFoundError:
+        return error
+    return ServerUnreachableError(*error.args)

@@ -31,8 +31,8 @@ from nemo_gym._items import (
 
 _HOSTED_TYPES = frozenset(get_args(NeMoGymHostedToolItem.model_fields["type"].annotation))
 
-#: The classes of items with a training form.
-_TRAINING: dict[type[BaseModel], type[BaseModel]] = {
+#: The classes of items with a training form, and that form.
+RESPONSES_TO_TRAIN: dict[type[BaseModel], type[BaseModel]] = {
     NeMoGymEasyInputMessage: NeMoGymEasyInputMessageForTraining,
     NeMoGymMessage: NeMoGymMessageForTraining,
     NeMoGymResponseOutputMessage: NeMoGymResponseOutputMessageForTraining,
@@ -103,7 +103,7 @@ def _with_tokens(item_class: type[BaseModel] | None, item: Mapping[str, Any]) ->
     if item_class is None:
         return None
     has_tokens = item.keys() >= REQUIRED_TOKEN_METADATA_FIELDS
-    return (_TRAINING.get(item_class, item_class) if has_tokens else item_class).__name__
+    return (RESPONSES_TO_TRAIN.get(item_class, item_class) if has_tokens else item_class).__name__
 
 
 def _tag_of_input(item: object) -> str | None:

@@ -32,7 +32,12 @@ from nemo_gym._endpoint import (
     NeMoGymAsyncOpenAI,
     PermanentEndpointError,
 )
-from nemo_gym._item_unions import NeMoGymResponseInput, NeMoGymResponseInputItem, NeMoGymResponseOutputItem
+from nemo_gym._item_unions import (
+    RESPONSES_TO_TRAIN,
+    NeMoGymResponseInput,
+    NeMoGymResponseInputItem,
+    NeMoGymResponseOutputItem,
+)
 from nemo_gym._items import (
     REQUIRED_TOKEN_METADATA_FIELDS,
     TOKEN_METADATA_FIELDS,
@@ -71,6 +76,7 @@ from nemo_gym._responses import (
 __all__ = [
     "RATE_LIMIT_ERROR_CODES",
     "REQUIRED_TOKEN_METADATA_FIELDS",
+    "RESPONSES_TO_TRAIN",
     "RETRY_ERROR_CODES",
     "TOKEN_METADATA_FIELDS",
     "NeMoGymAsyncOpenAI",

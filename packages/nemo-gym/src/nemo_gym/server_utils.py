@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
+from ludus.errors import missing_extra
 from nemo_gym._client import ServerClient, ServerReply
 from nemo_gym._errors import response_error
 from nemo_gym._simple_server import SESSION_ID_KEY, BaseServer, SimpleServer
@@ -34,6 +35,7 @@ __all__ = [
     "get_global_aiohttp_client",
     "get_response_json",
     "get_server_url",
+    "initialize_ray",
     "is_global_aiohttp_client_request_debug_enabled",
     "is_nemo_gym_fastapi_entrypoint",
     "raise_for_status",
@@ -138,3 +140,13 @@ def apply_rollout_prefix(base_url: str, rollout_id: str | None, *, token_capture
 def setup_server_client(head_server_config: BaseServerConfig | None = None) -> ServerClient:
     """A client for the servers of a head that runs."""
     return ServerClient.load_from_global_config(head_server_config)
+
+
+def initialize_ray() -> None:
+    """Join the Ray cluster of `ray_head_node_address`, or start one, unless this process has Ray. Needs Ray."""
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise missing_extra("Ray", "ray") from error
+    if not ray.is_initialized():
+        ray.init(address=get_global_config_dict().get("ray_head_node_address"), ignore_reinit_error=True)
