@@ -19,6 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ludus.adapter import adapt
 from ludus.agent import Agent, AgentConfig
 from ludus.dataset import Dataset, Generated
 from ludus.episode import Limits
@@ -65,11 +66,16 @@ class Environment:
     reward_range: tuple[float, float] | None = None
     prompt: PromptTemplate | None = None
     worker: WorkerNeeds = field(default_factory=WorkerNeeds)
+    #: other names of this environment in the `agent_ref` of rows
+    agent_names: tuple[str, ...] = ()
+    #: folders outside of its own whose Python files belong to its verifier
+    code: tuple[Path, ...] = ()
 
     @classmethod
     def load(cls, which: str | Path | type[Resources] | Environment) -> Environment:
         """Load an environment by its name or folder, or `NAME:ARGUMENT` for one that takes an argument.
 
+        A folder without an `environment.yaml` is shown to the adapters (`ludus.adapter`).
         A `Resources` class gets the `simple` agent, a `Game` class the `gymnasium` agent.
         """
         if isinstance(which, Environment):
@@ -86,7 +92,8 @@ class Environment:
         if not isinstance(which, (str, Path)):
             known = "a name, a folder, a subclass of Resources or an Environment"
             raise UserError(f"an environment is {known}, not {which!r:.80}")
-        return cls.from_folder(*locate(str(which)))
+        adapted: Environment | None = adapt(str(which))
+        return adapted if adapted is not None else cls.from_folder(*locate(str(which)))
 
     @classmethod
     def named(cls, name: str) -> Environment:
@@ -117,6 +124,7 @@ class Environment:
             pass_reward=file.pass_reward,
             reward_range=file.reward_range,
             prompt=_prompt(file.prompt, folder),
+            agent_names=tuple(file.agent_names),
         )
 
     @asynccontextmanager

@@ -16,7 +16,7 @@ from ludus.data.row_checks import BadField
 from ludus.data.rows import Fill, MixedRows, Rows
 from ludus.environment import SETTINGS, Environment
 from ludus.errors import UserError, did_you_mean
-from ludus.folder import has_agent_name, read_file
+from ludus.folder import has_agent_name
 from ludus.prompt import PromptTemplate
 from ludus.resources import Resources
 from ludus.task import Task
@@ -89,9 +89,7 @@ class RowEnvironments:
     def find_named(self, name: str) -> Environment | None:
         """The environment of the list with this name in a row's `agent_ref`."""
         for environment in self._named:
-            if has_agent_name(
-                name, environment.name, read_file(environment.folder).agent_names if environment.folder else ()
-            ):
+            if has_agent_name(name, environment.name, environment.agent_names):
                 return environment
         return None
 

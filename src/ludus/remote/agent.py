@@ -14,7 +14,8 @@ from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.record import read_tool_errors
 from ludus.remote.http import ROLLOUT, SEED, Client, connect
-from ludus.remote.resources import RemoteConfig, openapi_document, stand_in, verdict_in, verifier_in
+from ludus.remote.resources import RemoteConfig, openapi_document, stand_in, verifier_in
+from ludus.remote.verdicts import verdict_in
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.runtime.encoding import encode

@@ -5,19 +5,20 @@ Tools, their texts and verdicts are the same as those of the resources in this p
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ludus.environment import Environment
-from ludus.errors import Failure, UserError
+from ludus.errors import UserError
 from ludus.game import Game, Step
 from ludus.http.connection import HttpReply
-from ludus.outcome import TAKEN, Verdict
-from ludus.record import read_verdict
+from ludus.outcome import Verdict
 from ludus.remote.http import LAST, RAISED, SEED, SESSION, Client, connect
+from ludus.remote.verdicts import verdict_in
 from ludus.resources import Resources, ResourcesConfig
 from ludus.response import Item, Items, Response, complete_usage
 from ludus.runtime.encoding import encode
@@ -33,9 +34,6 @@ _TOOL_ERRORS: dict[int, ToolErrorKind] = {404: "unknown_tool", 422: "bad_argumen
 #: The key of a Ludus server's OpenAPI document that holds the digest of its verifier, and a route of each kind.
 _VERIFIER = "x-ludus-verifier"
 _FIRST_ROUTE = {"resources": "/seed_session", "agent": "/run"}
-
-#: Fields of a server's reply that are not values of the verdict. Other servers may use names that our record uses.
-_NOT_A_VALUE = TAKEN | {"responses_create_params", "mask_sample", "instance_config"}
 
 
 class RemoteConfig(ResourcesConfig):
@@ -59,10 +57,10 @@ class RemoteResources(Resources):
     environment = remote_resources(Environment.load("mcqa"), "http://127.0.0.1:8001")
     """
 
-    Config = RemoteConfig
+    Config: ClassVar[type[ResourcesConfig]] = RemoteConfig
     shared: _Shared
     environment_name = ""  #: the environment that the server must serve; any, if empty
-    verifier = ""
+    verifier: ClassVar[str | None] = ""
 
     @classmethod
     @asynccontextmanager
@@ -76,6 +74,8 @@ class RemoteResources(Resources):
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
         self._headers: dict[str, str] = {}
+        self._cookies: dict[str, str] = {}
+        self._turn = asyncio.Lock()
 
     async def open(self, task: Any) -> None:
         """Begin a session on the server."""
@@ -87,7 +87,7 @@ class RemoteResources(Resources):
         if SESSION not in self._headers:
             row = task.model_dump(mode="json", exclude_unset=True)
             body = encode({**row, "response": answer})
-            return verdict_in(client.checked(await client.post("/verify", body, self._headers)), row)
+            return verdict_in(client.checked(await self._post("/verify", body)), row)
         reply = await client.post("/verify", encode({"response": answer}), {**self._headers, LAST: "1"})
         verdict = verdict_in(client.checked(reply), {})
         self._headers = {}
@@ -109,7 +109,7 @@ class RemoteResources(Resources):
         if not _TOOL_NAME.fullmatch(name) or name in _RESERVED:
             return not_found()
         client = self.shared.client
-        reply = await client.post(f"/{name}", arguments.encode("utf-8", "replace") or b"{}", self._headers)
+        reply = await self._post(f"/{name}", arguments.encode("utf-8", "replace") or b"{}")
         if reply.status == 410 or (reply.status >= 500 and b'"stage"' in reply.body):
             raise client.failure(reply)
         text, kind = reply.body.decode("utf-8", "replace"), _TOOL_ERRORS.get(reply.status)
@@ -132,9 +132,27 @@ class RemoteResources(Resources):
         client.checked(reply)
         if named := reply.all(SESSION):
             self._headers = {SESSION: named[0]}
-        elif cookie := reply.cookie:
-            self._headers = {"Cookie": cookie}
+        else:
+            self._keep_cookies(reply)
         return reply
+
+    async def _post(self, path: str, body: bytes) -> HttpReply:
+        """Send a request of this session. Where cookies hold the session, requests wait for each other: every reply
+        may set new ones."""
+        if SESSION in self._headers:
+            return await self.shared.client.post(path, body, self._headers)
+        async with self._turn:
+            reply = await self.shared.client.post(path, body, self._headers)
+            self._keep_cookies(reply)
+            return reply
+
+    def _keep_cookies(self, reply: HttpReply) -> None:
+        """Send the cookies of a reply with later requests."""
+        for line in reply.all("set-cookie"):
+            name, _, value = line.partition(";")[0].partition("=")
+            self._cookies[name.strip()] = value.strip()
+        if self._cookies:
+            self._headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in self._cookies.items())}
 
 
 class RemoteGame(Game, RemoteResources):
@@ -153,8 +171,7 @@ class RemoteGame(Game, RemoteResources):
         """Play a turn on the server."""
         row = task.model_dump(mode="json", exclude_unset=True)
         body = encode({**row, "response": _complete(response)})
-        client = self.shared.client
-        reply = client.checked(await client.post("/step", body, self._headers))
+        reply = self.shared.client.checked(await self._post("/step", body))
         info = dict(reply.get("info") or {})
         outputs = [(output["call_id"], output["output"]) for output in info.pop("tool_outputs", [])]
         return Step(
@@ -191,24 +208,6 @@ def _complete(response: Response) -> dict[str, Any]:
     """A response to send, with all counts in its usage: NeMo Gym's servers refuse one that lacks any."""
     answer = {**response.data, "output": encoded_items(response.output)}
     return {**answer, "usage": complete_usage(response.usage)} if response.usage else answer
-
-
-def verdict_in(row: Any, request: dict[str, Any]) -> Verdict:
-    """The verdict in a server's reply: the fields that the server added to the request."""
-    if not isinstance(row, dict) or "reward" not in row:
-        raise Failure("bad_verdict", f"the server gave no reward: {str(row)[:200]}", stage="verify")
-    names = row.get("verdict_fields")
-    if not isinstance(names, list):
-        names = [key for key, value in row.items() if key not in _NOT_A_VALUE and request.get(key, ...) != value]
-    if is_masked(row) and not row.get("mask"):
-        row = {**row, "mask": "the server says so"}
-    return read_verdict(row, (key for key in names if isinstance(key, str) and key not in _NOT_A_VALUE))
-
-
-def is_masked(row: dict[str, Any]) -> bool:
-    """Whether a server masked a rollout: in `mask_sample`, or in `instance_config.mask_sample`, which NeMo RL reads."""
-    config = row.get("instance_config")
-    return bool(row.get("mask_sample") or (isinstance(config, dict) and config.get("mask_sample")))
 
 
 async def openapi_document(client: Client, kind: Literal["resources", "agent"], name: str) -> dict[str, Any]:

@@ -103,6 +103,9 @@ FAILURE_KINDS = {
     "judge": FailureKind(
         "the judge gave no verdict that can be read", "Look at the judge's replies; use a stronger judge"
     ),
+    "judge_failed": FailureKind(
+        "a resources server could not ask its judge", "Read the cause: the judge's server, key or model"
+    ),
     "no_calls": FailureKind(
         "the agent's program never called the model", "Make it use the URL in its environment variables"
     ),

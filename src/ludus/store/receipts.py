@@ -87,7 +87,7 @@ def verifier_digest(environment: Environment) -> str:
     if kind.verifier:
         return kind.verifier
     content = blake2b(kind.__qualname__.encode(), digest_size=_DIGEST_SIZE)
-    for _, source in _sources(kind, environment.folder):
+    for _, source in _sources(environment):
         content.update(len(source).to_bytes(8, "big"))
         content.update(source)
     settings = redacted_settings(environment.config)
@@ -105,16 +105,19 @@ def verifier_files(environment: Environment) -> dict[str, str] | None:
         return None
     if environment.folder is not None and (stale := stale_files(environment.folder)):
         raise UserError(f"{stale[0]} has changed since it was imported", "Load the environment again")
-    return {name: _digest(source) for name, source in sorted(_sources(kind, environment.folder))}
+    return {name: _digest(source) for name, source in sorted(_sources(environment))}
 
 
-def _sources(kind: type[Resources], folder: Path | None) -> Iterator[tuple[str, bytes]]:
+def _sources(environment: Environment) -> Iterator[tuple[str, bytes]]:
     """The name and the content of every source file of a verifier. The order does not depend on the folder's path."""
-    files = (
-        [path for path in sorted(folder.rglob("*.py")) if path.is_file() and _is_source(path.relative_to(folder))]
-        if folder
-        else []
-    )
+    kind, folder = environment.resources, environment.folder
+    folders = [*([folder] if folder else []), *environment.code]
+    files = [
+        path
+        for place in folders
+        for path in sorted(place.rglob("*.py"))
+        if path.is_file() and _is_source(path.relative_to(place))
+    ]
     seen = {path.resolve() for path in files}
     queue = list(files)
     for base in kind.__mro__:
@@ -129,25 +132,25 @@ def _sources(kind: type[Resources], folder: Path | None) -> Iterator[tuple[str, 
     while queue:
         path = queue.pop(0)
         source = path.read_bytes()
-        yield _name_of(path, folder), source
+        yield _name_of(path, environment), source
         for path in _graders_in(source):
             if path not in seen:
                 seen.add(path)
                 queue.append(path)
 
 
-def _name_of(path: Path, folder: Path | None) -> str:
+def _name_of(path: Path, environment: Environment) -> str:
     """A source file's path in its folder, or in this package; the name of any other file."""
-    for root, prefix in ((folder, ""), (_ROOT, f"{_ROOT.name}/")):
+    others = [(folder, f"{folder.name}/") for folder in (*environment.code, _ROOT)]
+    for root, prefix in ((environment.folder, ""), *others):
         if root is not None and path.is_relative_to(root):
             return prefix + path.relative_to(root).as_posix()
     return path.name
 
 
 def _is_source(path: Path) -> bool:
-    return not any(
-        part.startswith((".", "test_", "__pycache__")) or part in ("conftest.py", "qualify.py") for part in path.parts
-    )
+    others = ("conftest.py", "qualify.py", "tests")
+    return not any(part.startswith((".", "test_", "__pycache__")) or part in others for part in path.parts)
 
 
 def _file_of(kind: type) -> Path | None:

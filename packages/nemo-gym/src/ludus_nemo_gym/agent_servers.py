@@ -21,7 +21,7 @@ from ludus.model import Model
 from ludus.outcome import RECORD, Verdict
 from ludus.record import is_record
 from ludus.remote.http import SEED, Client, connect
-from ludus.remote.resources import is_masked, verdict_in
+from ludus.remote.verdicts import failure_in, is_masked, verdict_in
 from ludus.resources import Resources, ResourcesConfig
 from ludus.response import Response
 from ludus.runtime.encoding import encode
@@ -142,9 +142,8 @@ class RunningAgents(Agent):
         if not isinstance(result, dict):
             raise Failure("bad_response", f"the agent's reply is not a JSON object: {str(result)[:200]}")
         self.results[job.rollout_id] = result
-        if kind := result.get("_ng_failure_class"):
-            causes = (result[key] for key in result if key.startswith("_ng_failure_") and key != "_ng_failure_class")
-            raise Failure(str(kind), next((str(cause) for cause in causes), "the agent gave no cause"), stage="verify")
+        if (failure := failure_in(result)) is not None:
+            raise failure
         response = Response.checked(result.get("response"))
         episode.adopt(response, [{"items": len(response.output)}], response.usage)
         resources.verdict = verdict_in(result, job.row)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from ludus.errors import UserError
@@ -15,10 +17,25 @@ ROOTS = "NEMO_GYM_EXTRA_ROOTS"
 _ENVIRONMENT_PATH = re.compile(r"(?:resources_servers|environments)/([^/]+)/(.+)")
 
 
+#: The checkout of a server that is being loaded from its folder.
+_checkout: ContextVar[Path | None] = ContextVar("checkout", default=None)
+
+
 def roots() -> list[Path]:
     """The folders that relative paths are searched in, in this order."""
     extra = [Path(place).expanduser() for place in os.environ.get(ROOTS, "").split(os.pathsep) if place.strip()]
-    return [*extra, Path()]
+    checkout = _checkout.get()
+    return [*([checkout] if checkout is not None else []), *extra, Path()]
+
+
+@contextmanager
+def also_searched(checkout: Path | None) -> Iterator[None]:
+    """Search relative paths in a checkout first, while this is entered."""
+    token = _checkout.set(checkout)
+    try:
+        yield
+    finally:
+        _checkout.reset(token)
 
 
 def normal(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ludus.remote.resources import is_masked
+from ludus.remote.verdicts import is_masked
 
 Row = dict[str, Any]
 

@@ -1,0 +1,132 @@
+"""`ludus collect FOLDER`: the folder of a server that was written for NeMo Gym, as one of our environments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ludus.agents.simple import SimpleAgent
+from ludus.dataset import Dataset
+from ludus.environment import Environment, agent_types
+from ludus.errors import UserError
+from ludus.runtime.imports import load_object
+from ludus_nemo_gym.config import GymConfig, read_config
+from ludus_nemo_gym.hosted.resources import HostedConfig, HostedGame, HostedResources
+from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
+from ludus_nemo_gym.names import AGENT_SETTINGS, AGENT_TYPES, AGENTS, LICENCE_OF, RESOURCES
+from ludus_nemo_gym.search_paths import also_searched
+from ludus_nemo_gym.servers import ServerEntry
+from ludus_nemo_gym.trees import Tree
+
+_LICENCES = {theirs: ours for ours, theirs in LICENCE_OF.items()}
+
+
+def adapt(which: str) -> Environment | None:
+    """The environment of a server's folder; None for any other folder."""
+    source = ServerSource.find(which)
+    if source is None:
+        return None
+    if source.kind != RESOURCES:
+        hint = "Name the folder of the resources server that it plays"
+        raise UserError(f"{which} holds one of {source.kind}, not a resources server", hint)
+    config = _configuration(source)
+    server = _own_server(config, source)
+    return _environment(config, server, source)
+
+
+def _configuration(source: ServerSource) -> GymConfig:
+    """The server's configuration file, with the files that it includes."""
+    files = [source.config_file] if source.config_file is not None else source.configs[:1]
+    with also_searched(source.root):
+        config = read_config([f"+config_paths=[{file}]" for file in files], check=False)
+    if not files:
+        block = {"entrypoint": ENTRY}
+        entry = ServerEntry(source.folder.name, source.kind, source.implementation, block)
+        config.servers.append(entry)
+    return config
+
+
+def _own_server(config: GymConfig, source: ServerSource) -> ServerEntry:
+    """The instance of the configuration that this folder implements."""
+    own = [
+        server
+        for server in config.servers
+        if server.kind == source.kind and server.implementation == source.implementation
+    ]
+    if not own:
+        file = source.config_file or next(iter(source.configs), source.folder / "configs")
+        others = ", ".join(str(path) for path in source.configs if path != file)
+        hint = f"Name another configuration: {others}" if others else f"Add {source.kind}: {source.implementation}"
+        raise UserError(f"{file} has no server of {source.kind}/{source.implementation}", hint)
+    return own[0]
+
+
+def _environment(config: GymConfig, server: ServerEntry, source: ServerSource) -> Environment:
+    block = server.block
+    agents = [agent for agent in config.servers if agent.kind == AGENTS and _plays(agent, server.name)]
+    kind, settings = _agent(agents[0] if agents else None)
+    environment = Environment(
+        name=server.name,
+        resources=HostedGame if kind == "gymnasium" else HostedResources,
+        agent=SimpleAgent(),
+        config=HostedConfig(source=source, instance=server.name, block=block, tree=_without(config.tree, server.name)),
+        domain=str(block.get("domain") or "other"),
+        description=str(block.get("description") or ""),
+        value=str(block.get("value") or ""),
+        datasets=_datasets([*agents, server], source),
+        folder=source.folder,
+        agent_names=tuple(agent.name for agent in agents),
+        code=source.code_of_others(),
+    )
+    if kind != "simple" or settings:
+        environment.configure({"agent.type": kind, **{f"agent.{key}": value for key, value in settings.items()}})
+    return environment
+
+
+def _plays(agent: ServerEntry, resources: str) -> bool:
+    reference = agent.block.get("resources_server")
+    return isinstance(reference, dict) and reference.get("name") == resources
+
+
+def _agent(agent: ServerEntry | None) -> tuple[str, Tree]:
+    """Our agent for an agent of the configuration, and its settings."""
+    if agent is None:
+        return "simple", {}
+    kind = AGENT_TYPES.get(agent.implementation)
+    if kind is None:
+        return "simple", {}
+    known = load_object(agent_types()[kind], None).Config.model_fields
+    names = AGENT_SETTINGS.get(kind, {})
+    block = {names.get(key, key): value for key, value in agent.block.items()}
+    return kind, {key: value for key, value in block.items() if key in known and value is not None}
+
+
+def _datasets(servers: list[ServerEntry], source: ServerSource) -> list[Dataset]:
+    """The datasets of a server and its agents: files that exist first, then `data/example.jsonl`."""
+    datasets: dict[str, Dataset] = {}
+    for server in servers:
+        for entry in server.block.get("datasets") or ():
+            if isinstance(entry, dict) and isinstance(path := entry.get("jsonl_fpath"), str):
+                dataset = _dataset(entry, _file(path, source))
+                datasets.setdefault(dataset.name, dataset)
+    example = source.folder / "data" / "example.jsonl"
+    if example.is_file() and all(dataset.path != example for dataset in datasets.values()):
+        datasets.setdefault("example", Dataset(name="example", path=example))
+    return sorted(datasets.values(), key=lambda dataset: not (dataset.path and dataset.path.is_file()))
+
+
+def _dataset(entry: dict[str, Any], path: Path) -> Dataset:
+    licence = str(entry.get("license") or "unknown")
+    name = str(entry.get("name") or path.stem)
+    return Dataset.model_validate({"name": name, "path": path, "license": _LICENCES.get(licence, licence)})
+
+
+def _file(name: str, source: ServerSource) -> Path:
+    """A file of the checkout, of the server's folder, or of the working directory."""
+    places = [source.root, source.folder, Path.cwd()]
+    files = [place / name for place in places if place is not None]
+    return next((file for file in files if file.is_file()), files[0])
+
+
+def _without(tree: Tree, name: str) -> Tree:
+    return {key: value for key, value in tree.items() if key != name}

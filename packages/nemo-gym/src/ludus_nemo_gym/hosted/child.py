@@ -1,0 +1,109 @@
+"""The child process of a hosted server: it builds the server, listens on a Unix socket, and ends with its parent.
+
+    python -m ludus_nemo_gym.hosted.child FOLDER REPORT
+
+Its standard input holds what to host. It writes to the file descriptor REPORT once it listens, or what went wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import orjson
+from omegaconf import OmegaConf
+
+from ludus.errors import UserError
+from ludus.http.listening import Listening
+from ludus.runtime.running import run
+from ludus_nemo_gym.hosted.cancelling import Cancelling
+from ludus_nemo_gym.hosted.hosting import Hosting
+from ludus_nemo_gym.search_paths import ROOTS
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    folder, report = Path(sys.argv[1]), int(sys.argv[2])
+    os.set_inheritable(report, False)
+    source = os.fdopen(os.dup(0), "rb", buffering=0)
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)  # code that reads standard input must not read what belongs to us
+    faulthandler.register(signal.SIGUSR1, file=(folder / "stack").open("wb", buffering=0), all_threads=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes standard input
+    hosting: Hosting = pickle.loads(_read(source, int.from_bytes(_read(source, 8), "big")))
+    _set_environment(hosting)
+    try:
+        app = hosting.build()  # without a running event loop, as in NeMo Gym: some servers start one of their own
+    except UserError as error:
+        _tell(report, {"error": str(error)})
+        return
+    run(_serve(app, folder / "socket", report, source))
+
+
+async def _serve(app: Any, path: Path, report: int, source: Any) -> None:
+    from nemo_gym._simple_server import lifespan
+
+    stop = asyncio.Event()
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen(2048)
+    listening.setblocking(False)
+    server = Listening(Cancelling(app), listening, channels=True)
+    try:
+        async with lifespan(app):
+            await server.begin()
+            watching = (source, asyncio.get_running_loop(), stop)
+            threading.Thread(target=_watch, args=watching, daemon=True).start()
+            _tell(report, {})
+            await stop.wait()
+            await server.stop()
+    except RuntimeError as error:
+        _tell(report, {"error": str(error)})
+        raise
+
+
+def _watch(source: Any, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Wait for the end of standard input, then stop the server; a blocked event loop ends with the process."""
+    source.read()
+    loop.call_soon_threadsafe(stop.set)
+    threading.Event().wait(20.0)
+    os._exit(1)
+
+
+def _tell(report: int, content: dict[str, str]) -> None:
+    try:
+        os.write(report, orjson.dumps(content))
+        os.close(report)
+    except OSError:
+        pass
+
+
+def _read(source: Any, size: int) -> bytes:
+    content = b""
+    while len(content) < size:
+        piece = source.read(size - len(content))
+        if not piece:
+            raise SystemExit(1)
+        content += piece
+    return content
+
+
+def _set_environment(hosting: Hosting) -> None:
+    """What the process of a server has in NeMo Gym: its folder, its search path, and its configuration."""
+    os.chdir(hosting.source.folder)
+    os.environ["NEMO_GYM_CONFIG_DICT"] = OmegaConf.to_yaml(OmegaConf.create(hosting.tree))
+    os.environ["NEMO_GYM_CONFIG_PATH"] = hosting.instance
+    if hosting.source.root is not None:
+        os.environ[ROOTS] = str(hosting.source.root)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Builds the server of a source: imports its class, checks its settings, makes its application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from omegaconf import OmegaConf
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ludus.errors import UserError, did_you_mean, not_installed
+from ludus.runtime.imports import author_error, describe
+from ludus.runtime.wording import describe_errors
+from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
+
+
+class Hosting(BaseModel):
+    """What to host: a server's source, its instance, the merged configuration, its own settings in it, and the names of
+    those that a user added."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: ServerSource
+    instance: str
+    tree: dict[str, Any]
+    block: dict[str, Any] = {}
+    added: list[str] = []
+
+    def build(self) -> Any:
+        """The application. Raises a `UserError` that names what is missing or wrong."""
+        source = self.source
+        entry = str(self.block.get("entrypoint") or ENTRY)
+        if not (source.folder / entry).resolve().is_relative_to(source.folder):
+            raise UserError(f"{self.instance}: entrypoint {entry:.80} is outside of {source.folder}")
+        try:
+            module = source.load(entry)
+        except ModuleNotFoundError as error:
+            raise not_installed(str(error.name), str(source.folder / entry), _requirements(source)) from error
+        except UserError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise UserError(f"{_place(error, source) or source.folder / entry}: {describe(error)}") from error
+        kind = source.server_class(module, entry)
+        try:
+            server = kind(config=self._config(kind), server_client=self._client())
+            app = server.setup_webserver()
+        except UserError:
+            raise
+        except ModuleNotFoundError as error:
+            raise not_installed(str(error.name), _place(error, source), _requirements(source)) from error
+        except (Exception, SystemExit) as error:
+            raise author_error(error, kind) from error
+        server.setup_liveness(app)
+        server.setup_exception_middleware(app)
+        return app
+
+    def _config(self, kind: Any) -> Any:
+        declared = kind.model_fields["config"].annotation
+        self._check_names(declared.model_fields)
+        address = {"host": "127.0.0.1", "port": 0, "entrypoint": ENTRY}
+        try:
+            return declared.model_validate({**address, **self.block, "name": self.instance})
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            problem = describe_errors(where, [first], first["input"])
+            raise UserError(f"{self.instance}: {problem}", f"Set it with: --set resources.{where}=VALUE") from error
+
+    def _check_names(self, known: Iterable[str]) -> None:
+        """Refuse a setting of the user that the server does not have. Unknown keys of its own files are ignored."""
+        for name in self.added:
+            if name not in known:
+                raise UserError(f"{self.instance} has no setting {name}", did_you_mean(name, known))
+
+    def _client(self) -> Any:
+        from nemo_gym.server_utils import BaseServerConfig, ServerClient
+
+        head = BaseServerConfig(host="127.0.0.1", port=0)
+        return ServerClient.model_construct(head_server_config=head, global_config_dict=OmegaConf.create(self.tree))
+
+
+def _place(error: BaseException, source: ServerSource) -> str:
+    """`FILE:LINE` of the innermost line of the server's folder in a traceback."""
+    import traceback
+
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(source.folder))
+    ]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def _requirements(source: ServerSource) -> str:
+    """How to install what a server needs."""
+    for name in ("requirements.txt", "pyproject.toml"):
+        if (source.folder / name).is_file():
+            return f"What it needs is listed by: ludus doctor {source.folder}"
+    return ""

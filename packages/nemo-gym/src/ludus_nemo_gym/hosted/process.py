@@ -1,0 +1,191 @@
+"""A server in a child process: started, asked where it is stuck, and stopped.
+
+The child gets what to host on its standard input, listens on a Unix socket in a folder that only this user can open,
+and ends when its standard input ends: it never outlives this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections import deque
+from pathlib import Path
+
+import orjson
+
+from ludus.errors import UserError
+from ludus.runtime.keys import without_keys_and_paths
+from ludus_nemo_gym.hosted.hosting import Hosting
+
+log = logging.getLogger("ludus.nemo_gym")
+
+#: How long a server may take to start: some load data or compile programs first.
+START_SECONDS = 600.0
+#: How long a server may take to stop before it is killed.
+STOP_SECONDS = 5.0
+#: The lines of a server's output that are kept for messages.
+KEPT_LINES = 40
+
+
+class ServerProcess:
+    """A child process with a server in it."""
+
+    def __init__(self, process: Process, folder: Path, name: str) -> None:
+        self._process, self._folder, self._name = process, folder, name
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._reading = asyncio.create_task(self._read_output())
+
+    @property
+    def socket(self) -> Path:
+        """The socket that the server listens on."""
+        return self._folder / "socket"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.returncode is None
+
+    async def ended_soon(self) -> bool:
+        """Whether the process has ended, or ends within a second."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._process.wait()
+                await asyncio.wait({self._reading}, timeout=0.5)
+        return not self.running
+
+    def last_words(self) -> str:
+        """How the process ended, and the last line that it wrote."""
+        code = self._process.returncode
+        how = "ended" if code is None else f"ended with status {code}" if code >= 0 else f"was killed by {_name(-code)}"
+        said = next((line for line in reversed(self._lines) if line.strip()), "")
+        return without_keys_and_paths(f"{how}: {said.strip()[:300]}") if said else how
+
+    async def where(self) -> str:
+        """`FILE:LINE` at which the main thread of the server is, or an empty text."""
+        stack = self._folder / "stack"
+        self._process.send_signal(signal.SIGUSR1)
+        for _ in range(20):
+            await asyncio.sleep(0.05)
+            with contextlib.suppress(OSError):
+                if text := stack.read_text("utf-8", "replace"):
+                    return _innermost(text)
+        return ""
+
+    def kill(self) -> None:
+        """End the process at once, with its children."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """Let the server shut down, kill it if it takes too long, and remove its folder."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            log.warning("the server %s did not stop within %g s and was killed", self._name, STOP_SECONDS)
+        finally:
+            self.kill()
+            await self._process.wait()
+            self._reading.cancel()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _read_output(self) -> None:
+        assert self._process.stdout is not None
+        while True:
+            try:
+                line = await self._process.stdout.readline()
+            except ValueError:  # a line of more than 64 KB: asyncio drops it
+                continue
+            if not line:
+                return
+            text = line.decode("utf-8", "replace").rstrip()
+            self._lines.append(text)
+            log.info("[%s] %s", self._name, text)
+
+
+async def start_process(hosting: Hosting) -> ServerProcess:
+    """Start a server and wait until it listens. Raises a `UserError` if it cannot."""
+    folder = Path(tempfile.mkdtemp(prefix="ludus-server-"))
+    reports, report = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "ludus_nemo_gym.hosted.child",
+            str(folder),
+            str(report),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=STDOUT,
+            pass_fds=(report,),
+            cwd=hosting.source.folder,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(reports)
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        os.close(report)
+    server = ServerProcess(process, folder, hosting.instance)
+    try:
+        assert process.stdin is not None
+        setup = pickle.dumps(hosting)
+        process.stdin.write(len(setup).to_bytes(8, "big") + setup)
+        told = await _report(reports, hosting.instance)
+    except BaseException:
+        await server.stop()
+        raise
+    if told is None:
+        await server.ended_soon()
+        await server.stop()
+        raise UserError(f"the server {hosting.instance} {server.last_words()} before it listened")
+    if "error" in told:
+        await server.stop()
+        raise UserError(told["error"])
+    return server
+
+
+async def _report(descriptor: int, name: str) -> dict[str, str] | None:
+    """What the child says about its start; None if it ended without a word."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
+    )
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            content = await reader.read(-1)
+    except TimeoutError as error:
+        raise UserError(f"the server {name} did not start within {START_SECONDS:g} s") from error
+    finally:
+        transport.close()
+    told: dict[str, str] | None = orjson.loads(content) if content else None
+    return told
+
+
+def _innermost(stack: str) -> str:
+    """The innermost line of a `faulthandler` stack that is not in Python's own library."""
+    for line in stack.splitlines():
+        words = line.strip().split('"')
+        if len(words) == 3 and "/lib/python" not in words[1]:
+            return f"{Path(words[1]).name}:{words[2].split(' ')[2].rstrip(',')}"
+    return ""
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
