@@ -17,7 +17,7 @@ from ludus.resources import ResourcesConfig
 from ludus_nemo_gym.hosted.hosting import Hosting
 from ludus_nemo_gym.hosted.model_servers import Spec, model_names, model_servers
 from ludus_nemo_gym.hosted.source import ServerSource
-from ludus_nemo_gym.hosted.transports import Transport, transport_of
+from ludus_nemo_gym.hosted.transports import ServerTransport, transport_of
 from ludus_nemo_gym.names import MODELS
 from ludus_nemo_gym.servers import missing_values
 from ludus_nemo_gym.trees import MISSING, Tree, merge
@@ -90,7 +90,7 @@ class Hosted:
     """What the sessions of a hosted server share. `tools` is empty: rows name the tools of such servers."""
 
     client: Client
-    transport: Transport
+    transport: ServerTransport
     tools: tuple[dict[str, Any], ...] = ()
 
 

@@ -22,7 +22,7 @@ log = logging.getLogger("ludus.nemo_gym")
 BLOCKED_SECONDS = 5.0
 
 
-class Transport(Protocol):
+class ServerTransport(Protocol):
     """Sends requests to one server. `generation` changes when the server lost all of its sessions."""
 
     url: str
