@@ -2,7 +2,7 @@
 
 A package registers a function in the entry point group `ludus.adapters`. The function gets a path or another text, and
 returns an `Environment`, or None if the text names nothing of its kind. The name of the entry may also be typed in
-front of the text: `nemo_gym:FOLDER`.
+front of the text, with a colon.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def adapt(which: str) -> Any:
         return None
     made = (_load(entry)(which) for entry in adapters.values())
     environment = next((environment for environment in made if environment is not None), None)
-    if environment is None and "nemo_gym" not in adapters and (Path(which) / "app.py").is_file():
+    if environment is None and (Path(which) / "app.py").is_file() and (Path(which) / "configs").is_dir():
         raise missing_package(f"what plays {which:.200}, a server for NeMo Gym,", "nemo-gym")
     return environment
 
