@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nemo_gym.base_resources_server import ResourcesSeedSessionResponse
 from nemo_gym.sandbox import (
     AsyncSandbox,
     ConnectableProvider,
@@ -410,3 +411,10 @@ def test_every_variable_of_a_cpu_cap_is_the_number_of_whole_cores():
     assert set(sandbox_utils.cpu_cap_env(2.7).values()) == {"2"}
     assert set(sandbox_utils.cpu_cap_env(0.5).values()) == {"1"}
     assert sandbox_utils.cpu_cap_env(None) == {}
+
+
+def test_sessions_carry_the_access_to_a_sandbox():
+    access = {"connection": {"provider_config_ref": "box", "descriptor": {"id": "x"}}, "workdir": "/w"}
+    reply = ResourcesSeedSessionResponse.model_validate({"resources_session_id": "s", "sandbox_access": access})
+    assert reply.sandbox_access == SandboxAccess.model_validate(access)
+    assert reply.model_dump()["sandbox_access"]["connection"]["kind"] == "direct"

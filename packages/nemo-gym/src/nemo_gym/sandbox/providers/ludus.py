@@ -87,7 +87,7 @@ class LudusProvider:
                 sandbox = await provider.open(ours)
         except (UserError, SandboxError, TimeoutError) as error:
             raise SandboxCreateError(self._why(error)) from error
-        opened = _Opened(sandbox, posixpath.join(HOME, spec.workdir or ""))
+        opened = _Opened(sandbox, _joined(HOME, spec.workdir))
         try:
             folders = [f"{HOME}/{name}" for name in ours.folders]
             made = await sandbox.exec(["mkdir", "-p", "--", *folders, opened.workdir])
@@ -117,7 +117,7 @@ class LudusProvider:
         if user not in _ONLY_USER:
             raise ValueError(f"a sandbox of Ludus has one user: leave out user={user!r}")
         opened = _opened(handle)
-        folder = posixpath.join(opened.workdir, cwd or "")
+        folder = _joined(opened.workdir, cwd)
         program = Program(
             tuple(script(RUN, command)),
             timeout=self._default_timeout_s if timeout_s is None else timeout_s,
@@ -203,6 +203,10 @@ def _root_folders(paths: Sequence[str]) -> tuple[str, ...]:
     """The folders at the root that absolute paths lie in and that the system does not have."""
     first = {path.split("/")[1] for path in map(posixpath.normpath, paths) if path.startswith("/") and path != "/"}
     return tuple(sorted(first - _SYSTEM - {place.split("/")[1] for place in python_prefix()}))
+
+
+def _joined(folder: str, path: str | None) -> str:
+    return posixpath.join(folder, path or "").rstrip("/") or "/"
 
 
 def _result(result: ExecResult) -> SandboxExecResult:
