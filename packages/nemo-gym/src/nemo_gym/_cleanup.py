@@ -47,10 +47,12 @@ class CleanupHandle:
 
 
 class CleanupContext:
-    """The callbacks of one episode."""
+    """The callbacks of one episode. `cleanup_timeout_seconds`, the name of the setting, is accepted, too."""
 
-    def __init__(self, timeout_seconds: float = DEFAULT_SECONDS) -> None:
-        self.timeout_seconds = timeout_seconds
+    def __init__(
+        self, timeout_seconds: float = DEFAULT_SECONDS, *, cleanup_timeout_seconds: float | None = None
+    ) -> None:
+        self.timeout_seconds = cleanup_timeout_seconds if cleanup_timeout_seconds is not None else timeout_seconds
         self._handles: list[CleanupHandle] = []
 
     def register_cleanup(self, name: str, callback: Callable[[], Any]) -> CleanupHandle:
