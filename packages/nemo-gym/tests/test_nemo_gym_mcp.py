@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'ludus-nemo-gym[servers]'")
@@ -103,6 +106,9 @@ def exposed(kind: type[SimpleResourcesServer] = WeatherServer, **settings: Any) 
     return app
 
 
+APP = exposed()
+
+
 def rpc(client: TestClient, method: str, headers: dict[str, str] | None = None, **params: Any) -> Any:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     reply = client.post("/mcp", json=body, headers={"accept": "application/json, text/event-stream", **(headers or {})})
@@ -193,6 +199,18 @@ def test_the_protocol_answers_what_clients_ask():
     bad = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": 3}}
     assert [each["error"]["code"] for each in client.post("/mcp", json=[bad, 7]).json()] == [-32602, -32600]
     assert client.get("/mcp").status_code == 405
+
+
+METHODS = st.sampled_from(["initialize", "ping", "tools/list", "tools/call", "none", 3, None])
+VALUES = st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=2))
+PARAMS = st.dictionaries(st.sampled_from(["name", "arguments", "protocolVersion"]), VALUES) | VALUES
+REQUESTS = st.fixed_dictionaries({"id": VALUES, "method": METHODS, "params": PARAMS}) | VALUES
+
+
+@given(body=REQUESTS | st.lists(REQUESTS, max_size=3))
+@settings(max_examples=50)
+def test_any_message_has_an_answer(body: Any):
+    assert TestClient(APP).post("/mcp", content=json.dumps(body)).status_code in (200, 202)
 
 
 def test_without_the_setting_nothing_is_offered():
