@@ -168,9 +168,8 @@ class ServerClient(BaseModel):
 
     def _resolve_base_url(self, server_name: str) -> str:
         """The address of a server. Environment variables may redirect the calls to one model server."""
-        redirected = os.environ.get("NEMO_GYM_MODEL_SERVER_BASE_URL")
-        if redirected and os.environ.get("NEMO_GYM_MODEL_SERVER_NAME") == server_name:
-            return redirected.rstrip("/").removesuffix("/v1")
+        if (redirected := redirected_base_url(server_name)) is not None:
+            return redirected
         try:
             block = get_first_server_config_dict(self.global_config_dict, server_name)
         except (KeyError, TypeError, StopIteration) as error:
@@ -187,6 +186,13 @@ class ServerClient(BaseModel):
             return ""
         is_of_rollout = url_path in _MODEL_PATHS or RESOURCES in (self.global_config_dict.get(server_name) or ())
         return f"/{ROLLOUT_PATH_PREFIX}/{rollout_id}" if is_of_rollout else ""
+
+
+def redirected_base_url(server_name: str) -> str | None:
+    """The address to which the environment redirects the calls of a model server."""
+    url = os.environ.get("NEMO_GYM_MODEL_SERVER_BASE_URL")
+    is_redirected = url and os.environ.get("NEMO_GYM_MODEL_SERVER_NAME") == server_name
+    return url.rstrip("/").removesuffix("/v1") if url and is_redirected else None
 
 
 def sent_request(path: str, options: Mapping[str, Any]) -> tuple[str, bytes, dict[str, str]]:

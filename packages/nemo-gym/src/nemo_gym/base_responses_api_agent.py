@@ -25,6 +25,7 @@ from nemo_gym._agent_session_bodies import (
     AgentSessionState,
 )
 from nemo_gym._agent_sessions import AgentSessions
+from nemo_gym._client import redirected_base_url
 from nemo_gym._handlers import resolved_signature, with_request_type
 from nemo_gym._simple_server import BaseServer, SimpleServer, fastapi
 from nemo_gym.base_resources_server import BaseRunRequest, BaseVerifyResponse
@@ -189,12 +190,20 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
     def url_path_for_request(self, url_path: str, request: Any) -> str:
         """A path of another server, with the prefix of the request that is being answered."""
         rollout_id = getattr(request, "path_params", {}).get("rollout_id")
-        return self._prefix(rollout_id if isinstance(rollout_id, str) else None) + url_path
+        if not isinstance(rollout_id, str):
+            return url_path
+        path = getattr(getattr(request, "url", None), "path", None)
+        if not isinstance(path, str):
+            return self._prefix(rollout_id) + url_path
+        capture = f"/{TOKEN_CAPTURE_PATH_SEGMENT}/" in path
+        return rollout_path_prefix(rollout_id, token_capture=capture) + url_path
 
     def resolve_model_base_url(self, model_server_name: str, rollout_id: str | None = None) -> str:
         """The URL of a model server for a client of OpenAI's API."""
-        block = get_first_server_config_dict(self.server_client.global_config_dict, model_server_name)
-        url = self.server_client._build_server_base_url(block)
+        url = redirected_base_url(model_server_name)
+        if url is None:
+            block = get_first_server_config_dict(self.server_client.global_config_dict, model_server_name)
+            url = self.server_client._build_server_base_url(block)
         return f"{apply_rollout_prefix(url, rollout_id, token_capture=self._token_id_capture_enabled())}/v1"
 
     def _prefix(self, rollout_id: str | None) -> str:
