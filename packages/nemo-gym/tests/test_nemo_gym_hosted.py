@@ -191,6 +191,14 @@ def test_a_server_may_build_on_another_server_of_the_checkout(tmp_path: Path) ->
     assert verifier_digest(Environment.load(folder)) != before
 
 
+@pytest.mark.parametrize("isolate", [True, False])
+def test_the_package_nemo_gym_of_a_whole_checkout_stays_unused(tmp_path: Path, isolate: bool) -> None:
+    folder = write_server(tmp_path, f"whole_{isolate}".lower(), SIMPLE, [row("?")])
+    (tmp_path / "nemo_gym").mkdir()
+    (tmp_path / "nemo_gym" / "__init__.py").write_text("raise RuntimeError('not ours')")
+    assert rewards(collect(folder, ["yes"], isolate=isolate)) == [1.0]
+
+
 def test_a_handler_that_never_returns_is_a_timeout_and_the_server_lives_on(tmp_path: Path) -> None:
     rows = [row("first", "endless"), row("second", "endless")]
     folder = write_server(tmp_path, "endless_tool", with_tools("endless"), rows)

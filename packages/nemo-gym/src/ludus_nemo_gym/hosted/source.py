@@ -57,6 +57,8 @@ class ServerSource:
 
     def load(self, entry: str = ENTRY) -> ModuleType:
         """Import the entry file. Its folder and its checkout stay on the search path."""
+        import nemo_gym  # noqa: F401  # ours comes first: a whole checkout holds a package of this name too
+
         return import_fresh(self.module_name(entry), self.search_path, [self.folder, *self.code_of_others()])
 
     def server_class(self, module: ModuleType, entry: str = ENTRY) -> Any:
