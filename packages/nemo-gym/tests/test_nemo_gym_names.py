@@ -132,6 +132,30 @@ NAMES = {
     """,
     "nemo_gym.testing.session_conformance": "check_resources_session_contract",
     "nemo_gym.deliverables": "IGNORE_FILES is_deliverable",
+    "nemo_gym.mcp_auto_exposure": "maybe_auto_expose",
+    "nemo_gym.profiling": "Profiler",
+    "nemo_gym.vision_input": "build_image_input",
+    "nemo_gym.telemetry": "connection_pool",
+    "nemo_gym.token_id_capture": "LineageResolver InMemoryLineageStore FileLineageStore ParentResolutionStatus",
+    "nemo_gym.sandbox": """
+        SandboxSpec SandboxResources AsyncSandbox Sandbox SandboxExecResult SandboxHandle SandboxStatus SandboxEndpoint
+        SandboxCreateError resolve_provider_config resolve_provider_metadata register_provider list_providers
+        get_provider_class create_provider rewrite_image AsyncSandboxCompose ConnectableProvider
+        SupportsSandboxEndpoint
+    """,
+    "nemo_gym.sandbox.config": "resolve_provider_config resolve_provider_metadata",
+    "nemo_gym.sandbox.utils": "rewrite_image cpu_cap_env CPU_CAP_ENV_VARS",
+    "nemo_gym.sandbox.access": "SandboxAccess DirectSandboxConnection",
+    "nemo_gym.sandbox.agent_tools": """
+        sandbox_server_url restricted_network_policy seed_mcp_servers verify_agent_response
+    """,
+    "nemo_gym.sandbox.process_supervisor": "exec_timeout",
+    "nemo_gym.sandbox.providers": "create_provider",
+    "nemo_gym.sandbox.providers.registry": "create_provider",
+    "nemo_gym.sandbox.providers.base": "SandboxCreateError SandboxExecResult",
+    "nemo_gym.sandbox.providers.apptainer": "ApptainerProvider provider",
+    "nemo_gym.sandbox.providers.local": "LocalProvider",
+    "nemo_gym.sandbox.providers.docker": "DockerProvider DockerCreateConfig",
     "nemo_gym.cli": "RunHelper GlobalConfigDictParserConfig RolloutCollectionHelper",
 }
 

@@ -119,6 +119,16 @@ async def test_the_cookies_of_a_reply_are_those_of_the_next_request(port):
     assert (await echo_of(second))["headers"]["cookie"] == "session=abc"
 
 
+async def test_headers_ignore_case_and_those_of_a_connection_are_not_passed_on(port):
+    passed_on = {"Host": "elsewhere", "Content-Length": "999", "X-Session-Id": "root"}
+    reply = await client_of(tree_of(port)).post(server_name="tools", url_path="/x", data=b"{}", headers=passed_on)
+    assert reply.headers["set-cookie"] == reply.headers["Set-Cookie"]
+    assert reply.headers.getall("Set-Cookie") == ["session=abc; Path=/; HttpOnly"]
+    echo = await echo_of(reply)
+    assert (echo["headers"]["x-session-id"], echo["body"]) == ("root", "{}")
+    assert echo["headers"]["host"] == f"127.0.0.1:{port}"
+
+
 async def test_the_status_is_not_looked_at_and_its_error_is_aiohttps(port):
     reply = await client_of(tree_of(port)).post(server_name="tools", url_path="/status/503", json={})
     assert (reply.status, reply.ok) == (503, False)

@@ -36,6 +36,8 @@ from nemo_gym.global_config import (
 from nemo_gym.rollout_correlation import current_rollout_id
 
 _POLL_SECONDS = 5.0
+#: Headers about one connection. A server that passes a request on passes them on, too; ours are computed.
+_OF_CONNECTION = frozenset({"host", "content-length", "connection", "transfer-encoding"})
 _MODEL_PATHS = ("/v1/responses", "/v1/chat/completions", "/v1/messages")
 
 
@@ -57,7 +59,7 @@ class ServerReply:
         self.url = url
         self.status = reply.status
         self.content = Body(reply.body)
-        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reply.headers}
+        self.headers = _header_mapping(reply)
         self.cookies: SimpleCookie = SimpleCookie()
         for header in reply.all("set-cookie"):
             self.cookies.load(header)
@@ -197,7 +199,8 @@ def redirected_base_url(server_name: str) -> str | None:
 
 def sent_request(path: str, options: Mapping[str, Any]) -> tuple[str, bytes, dict[str, str]]:
     """The path, the body and the headers (in lower case) of a request with aiohttp's options."""
-    headers = {str(name).lower(): str(value) for name, value in (options.get("headers") or {}).items()}
+    given = (options.get("headers") or {}).items()
+    headers = {str(name).lower(): str(value) for name, value in given if str(name).lower() not in _OF_CONNECTION}
     if params := options.get("params"):
         path += ("&" if "?" in path else "?") + urlencode(params, doseq=True)
     if cookies := options.get("cookies"):
@@ -214,6 +217,16 @@ def sent_request(path: str, options: Mapping[str, Any]) -> tuple[str, bytes, dic
 def seconds_of(timeout: Any) -> float | None:
     """The seconds of a timeout: a number, or aiohttp's `ClientTimeout`."""
     return timeout if timeout is None or isinstance(timeout, (int, float)) else getattr(timeout, "total", None)
+
+
+def _header_mapping(reply: HttpReply) -> Any:
+    """The headers of a reply: aiohttp's mapping, which ignores case and keeps duplicates, if aiohttp is installed."""
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in reply.headers]
+    try:
+        from multidict import CIMultiDict
+    except ModuleNotFoundError:
+        return {name.lower(): value for name, value in pairs}
+    return CIMultiDict(pairs)
 
 
 def _text(cookie: Any) -> str:
