@@ -8,7 +8,12 @@ from ludus_nemo_gym.config import read_config
 from ludus_nemo_gym.preparing import prepare_data
 from ludus_nemo_gym.wiring import wire
 from nemo_gym import global_config
-from nemo_gym.config_types import DatasetConfig
+from nemo_gym.config_types import (
+    AgentWithoutEnvironmentServerError,
+    DatasetConfig,
+    UnsupportedAgentPairingError,
+    UnsupportedModelPairingError,
+)
 from nemo_gym.global_config import (
     GlobalConfigDictParser,
     GlobalConfigDictParserConfig,
@@ -18,6 +23,7 @@ from nemo_gym.global_config import (
     get_hf_token,
     maybe_get_global_config_dict,
 )
+from nemo_gym.rollout_collection import _environment_server_for_agent
 
 from ludus.errors import UserError
 
@@ -57,7 +63,13 @@ RELAY = {
 def bare(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["prog"])
-    for name in ("NEMO_GYM_EXTRA_ROOTS", "NEMO_GYM_CONFIG_DICT", "POLICY_BASE_URL", "POLICY_API_KEY"):
+    for name in (
+        "NEMO_GYM_EXTRA_ROOTS",
+        "NEMO_GYM_CONFIG_DICT",
+        "NEMO_GYM_ALLOW_UNSUPPORTED_PAIRING",
+        "POLICY_BASE_URL",
+        "POLICY_API_KEY",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -110,6 +122,47 @@ def test_parsed_servers_have_addresses_that_differ():
     assert {block.host for block in blocks} == {"127.0.0.1"}
     assert len({block.port for block in blocks}) == 4
     assert all(12000 <= block.port <= 12999 for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("agent", "kind", "relay"),
+    [
+        ("mcqa_simple_agent", "simple_agent", "mcqa_environment_server"),
+        ("my_agent", "simple_agent", "my_environment_server"),
+        ("player", "simple_agent", "player_environment_server"),
+        ("simple_agent", "simple_agent", "simple_environment_server"),
+    ],
+)
+def test_an_agent_without_an_environment_server_gets_a_relay_with_one_warning(agent, kind, relay):
+    tree = {agent: {"responses_api_agents": {kind: {"entrypoint": "app.py"}}}}
+    with pytest.warns(DeprecationWarning, match=f"fronts {agent}") as warned:
+        config = GlobalConfigDictParser().parse(GlobalConfigDictParserConfig(initial_global_config_dict=tree))
+    assert len(warned) == 1
+    assert _environment_server_for_agent(config, agent) == relay
+    assert list(config[relay].environment_servers) == ["legacy_agent"]
+    strict = {**tree, "error_on_agent_without_environment_server": True}
+    with pytest.raises(AgentWithoutEnvironmentServerError, match=agent):
+        GlobalConfigDictParser().parse_no_environment(strict)
+
+
+def test_a_pairing_that_a_resources_server_does_not_allow_is_an_error(monkeypatch):
+    tree = {**CONFIG, "relay": RELAY}
+    block = {**CONFIG["mcqa"]["resources_servers"]["mcqa"]}
+    tree["mcqa"] = {"resources_servers": {"mcqa": block}}
+    parse = GlobalConfigDictParser().parse_no_environment
+    block["allowed_agents"] = ["simple_agent"]
+    parse(tree)
+    block["allowed_agents"] = ["gymnasium_agent"]
+    with pytest.raises(UnsupportedAgentPairingError, match="does not allow the agent mcqa_simple_agent"):
+        parse(tree)
+    parse({**tree, "allow_unsupported_pairing": True})
+    monkeypatch.setenv("NEMO_GYM_ALLOW_UNSUPPORTED_PAIRING", "1")
+    parse(tree)
+    monkeypatch.delenv("NEMO_GYM_ALLOW_UNSUPPORTED_PAIRING")
+    del block["allowed_agents"]
+    block["allowed_model_types"] = ["vllm_model"]
+    with pytest.raises(UnsupportedModelPairingError, match="only vllm_model"):
+        parse(tree)
 
 
 def test_a_configuration_without_a_model_parses():

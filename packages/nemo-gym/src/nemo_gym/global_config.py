@@ -20,6 +20,7 @@ from ludus_nemo_gym.trees import plain
 from omegaconf import DictConfig, OmegaConf
 
 from nemo_gym import CACHE_DIR, RESULTS_DIR
+from nemo_gym._config_rules import check_pairings, with_relays
 
 #: The head server's key in the configuration that a trainer passes.
 HEAD_SERVER_KEY_NAME = HEAD_SERVER
@@ -72,8 +73,14 @@ class GlobalConfigDictParser:
     """Parses a configuration and gives every server an address."""
 
     def parse(self, parse_config: GlobalConfigDictParserConfig | None = None) -> DictConfig:
-        """The merged configuration. A server without `host` or `port` gets `default_host` and a free port."""
-        config = _read(parse_config or GlobalConfigDictParserConfig())
+        """The merged configuration.
+
+        A server without `host` or `port` gets `default_host` and a free port, and an agent without an environment
+        server gets a relay. Raises an error of `nemo_gym.config_types` for servers that do not work together.
+        """
+        tree = plain(_read(parse_config or GlobalConfigDictParserConfig()))
+        check_pairings(tree)
+        config = OmegaConf.create(with_relays(tree))
         taken = set(config.get(DISALLOWED_PORTS_KEY_NAME) or ())
         low, high = _port_range(config)
         for name in _server_names(config):
