@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
@@ -160,7 +160,7 @@ class Proxy(App):
         }
         self.other = self._tool
 
-    async def __aenter__(self) -> Proxy:
+    async def __aenter__(self) -> Self:
         listening = bind("the model proxy", "127.0.0.1", 0)
         self._url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self._listening = Listening(self, listening)

@@ -17,11 +17,12 @@ from ludus_nemo_gym.agent_servers import ANY_ADDRESS, TOKEN, configuration_of, h
 from ludus_nemo_gym.names import RESOURCES
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from ludus.errors import Failure, did_you_mean
 from ludus.http.connection import HttpReply
-from ludus.remote.http import connect
+from ludus.http.in_process import send_request
+from ludus.remote.http import ROLLOUT, connect
 from ludus.runtime.encoding import encode
 from nemo_gym._errors import connection_error, response_error
 from nemo_gym._responses import field_of
@@ -100,6 +101,8 @@ class ServerClient(BaseModel):
     head_server_config: BaseServerConfig
     global_config_dict: DictConfig
 
+    _local: dict[str, Any] = PrivateAttr(default_factory=dict)  # the applications of servers of this process, by name
+
     @classmethod
     def load_head_server_config(cls) -> BaseServerConfig:
         """The head's address according to the command line and `env.yaml`."""
@@ -137,6 +140,10 @@ class ServerClient(BaseModel):
         The options are those of aiohttp: `json`, `data`, `params`, `cookies`, `headers`, `timeout`. Raises
         `RolloutError`, which is one of aiohttp's errors, too, if there is no reply, and `TimeoutError`.
         """
+        if (local := self._local.get(server_name)) is not None:
+            path, content, headers = sent_request(url_path, kwargs)
+            async with asyncio.timeout(seconds_of(kwargs.get("timeout"))):
+                return ServerReply(server_name, await send_request(local, method, path, content, _named(headers)))
         base = urlsplit(self._resolve_base_url(server_name))
         origin = f"{base.scheme}://{base.netloc}"
         path, content, headers = sent_request(base.path + self._prefix(server_name, url_path) + url_path, kwargs)
@@ -146,7 +153,7 @@ class ServerClient(BaseModel):
             connect(origin, TOKEN, content_type=content_type) as client,
         ):
             try:
-                return ServerReply(origin, await client.send(method, path, content, headers))
+                return ServerReply(origin, await client.send(method, path, content, _named(headers)))
             except Failure as error:
                 raise connection_error(error) from error
 
@@ -232,3 +239,9 @@ def _header_mapping(reply: HttpReply) -> Any:
 def _text(cookie: Any) -> str:
     """The value of a cookie, which may be a `Morsel` of Python's http.cookies."""
     return str(getattr(cookie, "value", cookie))
+
+
+def _named(headers: dict[str, str]) -> dict[str, str]:
+    """Headers with the rollout that the caller works for. Ludus's servers read it; others ignore it."""
+    rollout = current_rollout_id()
+    return {ROLLOUT: rollout, **headers} if rollout is not None else headers

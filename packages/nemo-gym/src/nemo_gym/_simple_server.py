@@ -124,13 +124,19 @@ class SimpleServer(BaseServer):
         )
         if tree.get("dry_run"):
             return None
-        app = server.setup_webserver()
-        server.setup_mcp(app)
-        server.setup_liveness(app)
         server.set_ulimit()
-        server.setup_exception_middleware(app)
+        app = application_of(server)
         asyncio.run(_serve(app, server.config))
         return app
+
+
+def application_of(server: SimpleServer) -> FastAPI:
+    """The application of a server as it is served: with MCP, liveness and replies for exceptions."""
+    app = server.setup_webserver()
+    server.setup_mcp(app)
+    server.setup_liveness(app)
+    server.setup_exception_middleware(app)
+    return app
 
 
 def fastapi() -> Any:

@@ -43,7 +43,7 @@ from nemo_gym.global_config import (
 )
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.reward_profile import AggregateMetricsMixin, compute_aggregate_metrics
-from nemo_gym.rollout_correlation import maybe_rollout_id_from_run_body, rollout_context
+from nemo_gym.rollout_correlation import current_rollout_id, maybe_rollout_id_from_run_body, rollout_context
 from nemo_gym.server_utils import apply_rollout_prefix, rollout_path_prefix
 from nemo_gym.tool_access import ToolAccess, ToolAccesses
 
@@ -175,8 +175,8 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         )
 
     def rollout_id_from_run(self, body: Any) -> str | None:
-        """The id of a row's rollout; None if nobody follows rollouts."""
-        return maybe_rollout_id_from_run_body(body) if self._capture_correlation_enabled() else None
+        """The id of a row's rollout; None if nobody follows rollouts. Ludus follows those that it plays."""
+        return maybe_rollout_id_from_run_body(body) if self._capture_correlation_enabled() else current_rollout_id()
 
     def url_path_for_run(self, url_path: str, body: Any) -> str:
         """A path of another server, with the rollout in front of it if somebody follows rollouts."""
@@ -233,7 +233,7 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         @wraps(run)
         async def in_context(*args: Any, **kwargs: Any) -> Any:
             bodies = [value for value in (*args, *kwargs.values()) if hasattr(value, "responses_create_params")]
-            with rollout_context(self.rollout_id_from_run(bodies[0]) if bodies else None):
+            with rollout_context(self.rollout_id_from_run(bodies[0]) if bodies else current_rollout_id()):
                 return await run(*args, **kwargs)
 
         in_context.__signature__ = resolved_signature(run)  # type: ignore[attr-defined]

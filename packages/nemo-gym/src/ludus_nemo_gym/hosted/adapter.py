@@ -22,16 +22,46 @@ _LICENCES = {theirs: ours for ours, theirs in LICENCE_OF.items()}
 
 
 def adapt(which: str) -> Environment | None:
-    """The environment of a server's folder; None for any other folder."""
+    """The environment of a server's or an agent's folder; None for any other folder."""
     source = ServerSource.find(which)
     if source is None:
         return None
-    if source.kind != RESOURCES:
-        hint = "Name the folder of the resources server that it plays"
-        raise UserError(f"{which} holds one of {source.kind}, not a resources server", hint)
     config = _configuration(source)
     server = _own_server(config, source)
-    return _environment(config, server, source)
+    if source.kind == RESOURCES:
+        agents = [agent for agent in config.servers if agent.kind == AGENTS and _plays(agent, server.name)]
+        return _environment(config, server, source, agents)
+    if source.kind == AGENTS:
+        return _played_by(config, server, source)
+    hint = "Name the folder of a resources server or of an agent"
+    raise UserError(f"{which} holds one of {source.kind}, not an environment", hint)
+
+
+def agent_settings(which: str) -> Tree:
+    """The settings of a hosted agent (`HostedAgent.Config`): its source, and what its configuration says."""
+    source = ServerSource.find(which)
+    if source is None or source.kind != AGENTS:
+        raise UserError(f"{which} is not the folder of an agent", "Name a folder with an app.py, as in agents/my_agent")
+    config = _configuration(source)
+    server = _own_server(config, source)
+    return _agent_settings(config, server, source)
+
+
+def _played_by(config: GymConfig, agent: ServerEntry, source: ServerSource) -> Environment:
+    """The environment of an agent: the resources that its configuration names, played by this agent."""
+    reference = agent.block.get("resources_server")
+    name = reference.get("name") if isinstance(reference, dict) else None
+    server = next((other for other in config.servers if other.kind == RESOURCES and other.name == name), None)
+    if server is None:
+        hint = "Name the folder of a resources server whose configuration names this agent"
+        raise UserError(f"{agent.name} names no resources server", hint)
+    code = ServerSource.find(str((source.root or source.folder.parent) / RESOURCES / server.implementation))
+    if code is not None:
+        return _environment(config, server, code, [agent])
+    environment = Environment.load(server.implementation)
+    environment.configure(_settings_of(config, agent, source))
+    environment.agent_names = (agent.name, *environment.agent_names)
+    return environment
 
 
 def _configuration(source: ServerSource) -> GymConfig:
@@ -61,10 +91,12 @@ def _own_server(config: GymConfig, source: ServerSource) -> ServerEntry:
     return own[0]
 
 
-def _environment(config: GymConfig, server: ServerEntry, source: ServerSource) -> Environment:
+def _environment(
+    config: GymConfig, server: ServerEntry, source: ServerSource, agents: list[ServerEntry]
+) -> Environment:
     block = server.block
-    agents = [agent for agent in config.servers if agent.kind == AGENTS and _plays(agent, server.name)]
-    kind, settings = _agent(agents[0] if agents else None)
+    settings = _settings_of(config, agents[0], source) if agents else {}
+    kind = settings.get("agent.type", "simple")
     environment = Environment(
         name=server.name,
         resources=HostedGame if kind == "gymnasium" else HostedResources,
@@ -78,8 +110,7 @@ def _environment(config: GymConfig, server: ServerEntry, source: ServerSource) -
         agent_names=tuple(agent.name for agent in agents),
         code=source.code_of_others(),
     )
-    if kind != "simple" or settings:
-        environment.configure({"agent.type": kind, **{f"agent.{key}": value for key, value in settings.items()}})
+    environment.configure(settings)
     return environment
 
 
@@ -88,17 +119,30 @@ def _plays(agent: ServerEntry, resources: str) -> bool:
     return isinstance(reference, dict) and reference.get("name") == resources
 
 
-def _agent(agent: ServerEntry | None) -> tuple[str, Tree]:
-    """Our agent for an agent of the configuration, and its settings."""
-    if agent is None:
-        return "simple", {}
+def _settings_of(config: GymConfig, agent: ServerEntry, source: ServerSource) -> Tree:
+    """The settings of an environment (`agent.KEY`) that make it be played by an agent of the configuration.
+
+    One of ours, if we have it. Else the agent's own code, if it lies in the checkout.
+    """
     kind = AGENT_TYPES.get(agent.implementation)
-    if kind is None:
-        return "simple", {}
-    known = load_object(agent_types()[kind], None).Config.model_fields
-    names = AGENT_SETTINGS.get(kind, {})
-    block = {names.get(key, key): value for key, value in agent.block.items()}
-    return kind, {key: value for key, value in block.items() if key in known and value is not None}
+    if kind is not None:
+        known = load_object(agent_types()[kind], None).Config.model_fields
+        names = AGENT_SETTINGS.get(kind, {})
+        block = {names.get(key, key): value for key, value in agent.block.items()}
+        settings = {key: value for key, value in block.items() if key in known and value is not None}
+    else:
+        place = (source.root or source.folder.parent) / AGENTS / agent.implementation
+        code = ServerSource.find(str(place))
+        if code is None:
+            hint = "Choose one of Ludus's: --set agent.type=simple"
+            raise UserError(f"{agent.name}: there is no agent {agent.implementation} in {place.parent}", hint)
+        kind, settings = "nemo_gym", _agent_settings(config, agent, code)
+    return {"agent.type": kind, **{f"agent.{key}": value for key, value in settings.items()}}
+
+
+def _agent_settings(config: GymConfig, agent: ServerEntry, source: ServerSource) -> Tree:
+    block = {key: value for key, value in agent.block.items() if key != "datasets"}
+    return {"source": source, "instance": agent.name, "block": block, "tree": _without(config.tree, agent.name)}
 
 
 def _datasets(servers: list[ServerEntry], source: ServerSource) -> list[Dataset]:

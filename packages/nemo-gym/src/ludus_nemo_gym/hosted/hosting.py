@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ludus.errors import UserError, did_you_mean, not_installed
 from ludus.runtime.imports import author_error, describe
 from ludus.runtime.wording import describe_errors
+from ludus_nemo_gym.hosted.correlating import Correlating
 from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
 
 
@@ -25,6 +26,7 @@ class Hosting(BaseModel):
     tree: dict[str, Any]
     block: dict[str, Any] = {}
     added: list[str] = []
+    part: str = "resources"
 
     def build(self) -> Any:
         """The application. Raises a `UserError` that names what is missing or wrong."""
@@ -40,18 +42,19 @@ class Hosting(BaseModel):
             raise
         except (Exception, SystemExit) as error:
             raise UserError(f"{_place(error, source) or source.folder / entry}: {describe(error)}") from error
+        from nemo_gym._simple_server import application_of
+
         kind = source.server_class(module, entry)
         try:
-            server = kind(config=self._config(kind), server_client=self._client())
-            app = server.setup_webserver()
+            client = self._client()
+            app = Correlating(application_of(kind(config=self._config(kind), server_client=client)))
+            client._local[self.instance] = app
         except UserError:
             raise
         except ModuleNotFoundError as error:
             raise not_installed(str(error.name), _place(error, source), _requirements(source)) from error
         except (Exception, SystemExit) as error:
             raise author_error(error, kind) from error
-        server.setup_liveness(app)
-        server.setup_exception_middleware(app)
         return app
 
     def _config(self, kind: Any) -> Any:
@@ -64,7 +67,7 @@ class Hosting(BaseModel):
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             problem = describe_errors(where, [first], first["input"])
-            raise UserError(f"{self.instance}: {problem}", f"Set it with: --set resources.{where}=VALUE") from error
+            raise UserError(f"{self.instance}: {problem}", f"Set it with: --set {self.part}.{where}=VALUE") from error
 
     def _check_names(self, known: Iterable[str]) -> None:
         """Refuse a setting of the user that the server does not have. Unknown keys of its own files are ignored."""

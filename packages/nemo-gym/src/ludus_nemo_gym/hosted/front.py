@@ -1,0 +1,154 @@
+"""The servers that a hosted agent calls, on loopback: the model of the rollout, and its resources.
+
+A request names its rollout in its path (`/ng-rollout/ID/...`) or in a header. The id of a rollout is a secret of its
+agent, so the front needs no token. Model calls become the trajectory of the rollout, with their tokens. The resources
+answer in NeMo Gym's routes: resources of ours through the episode, those of a hosted server by passing requests on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+from ludus.agents.command_proxy import ProgramCalls, Proxy
+from ludus.episode import Episode
+from ludus.errors import Failure
+from ludus.http.app import Handler
+from ludus.http.connection import HttpReply
+from ludus.http.messages import Incoming, Refusal, Reply
+from ludus.outcome import Verdict
+from ludus.record import verdict_row
+from ludus.remote.http import ROLLOUT
+from ludus.response import Response
+from ludus.runtime.boundary import step
+from ludus.runtime.encoding import encode
+from ludus.runtime.threads import awaited
+from ludus_nemo_gym.hosted.resources import HostedResources
+
+_ROLLOUT = ROLLOUT.encode()
+
+#: The headers of a request that are not passed on: they belong to one connection.
+_OF_A_CONNECTION = {b"host", b"content-length", b"connection", b"transfer-encoding", b"accept-encoding", _ROLLOUT}
+
+
+class PlayedRollout(ProgramCalls):
+    """One rollout of a hosted agent: its model calls, its requests to the resources, and what failed."""
+
+    def __init__(self, episode: Episode, url: str, max_calls: int) -> None:
+        super().__init__(episode, url, max_calls)
+        self.key = secrets.token_hex(16)
+        self.episode = episode
+
+    async def answer(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
+        """The model's answer. An answer after a failed call shows that the agent recovered."""
+        answer = await super().answer(incoming, body)
+        self.failure = None
+        return answer
+
+    async def resources(self, incoming: Incoming) -> Reply:
+        """The reply of the resources to a request of the agent."""
+        try:
+            if isinstance(self.episode.resources, HostedResources):
+                return await self._pass_on(incoming, self.episode.resources)
+            return await self._ask_ours(incoming)
+        except Failure as failure:
+            self.failure = self.failure or failure
+            raise
+
+    async def _pass_on(self, incoming: Incoming, resources: HostedResources) -> Reply:
+        if incoming.path == "/seed_session" and resources.seeded is not None and self._is_row(incoming):
+            return _copied(resources.seeded)  # the session began when the rollout was opened
+        headers = {
+            str(name, "latin-1"): str(value, "latin-1")
+            for name, value in incoming.scope["headers"]
+            if name not in _OF_A_CONNECTION
+        }
+        limits = self.episode.limits
+        stages = {"/verify": ("verify", limits.verify), "/seed_session": ("open", limits.open)}
+        stage, seconds = stages.get(incoming.path, ("tool", limits.tool))
+        query = incoming.scope.get("query_string") or b""
+        path = f"{incoming.path}?{query.decode('latin-1')}" if query else incoming.path
+        work = resources.shared.transport.request(incoming.method, path, incoming.body, headers)
+        return _copied(await step(stage, seconds, work))  # type: ignore[arg-type]
+
+    def _is_row(self, incoming: Incoming) -> bool:
+        """Whether the agent sent the row as it was given, with nothing of its own."""
+        return _without_indices(incoming.json()) == _without_indices(self.episode.job.row)
+
+    async def _ask_ours(self, incoming: Incoming) -> Reply:
+        episode = self.episode
+        if incoming.path == "/seed_session":
+            body = incoming.json()
+            session = body.get("resources_session_id")
+            return self._with_cookie({"resources_session_id": session} if isinstance(session, str) else {})
+        if incoming.path == "/verify":
+            row = incoming.json()
+            response = Response.checked(row.get("response"))
+            judge = episode.resources.verify
+            judged = await step("verify", episode.limits.verify, awaited(judge, episode.task, response))
+            verdict = Verdict.of(judged, judge)
+            return self._with_cookie({**row, **verdict_row(verdict)})
+        if incoming.path == "/close_session":
+            return self._with_cookie({"resources_session_id": incoming.json().get("resources_session_id")})
+        output = await self.call_tool(incoming.path[1:], incoming.body.decode("utf-8", "replace"))
+        return Reply(output.encode(), headers=[self._cookie])
+
+    def _with_cookie(self, content: dict[str, Any]) -> Reply:
+        return Reply(encode(content), headers=[self._cookie])
+
+    @property
+    def _cookie(self) -> tuple[bytes, bytes]:
+        return b"set-cookie", f"ludus={self.key}; Path=/; HttpOnly".encode()
+
+
+class Front(Proxy):
+    """Answers the agents of all rollouts in flight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rollouts: dict[str, PlayedRollout] = {}
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._url.rpartition(":")[2])
+
+    @contextlib.contextmanager
+    def register(self, episode: Episode, max_calls: int) -> Iterator[PlayedRollout]:
+        """Answer the agent of one rollout, while this is entered."""
+        rollout = PlayedRollout(episode, self._url, max_calls)
+        self._rollouts[rollout.key] = rollout
+        try:
+            yield rollout
+        finally:
+            del self._rollouts[rollout.key]
+            rollout.close()
+
+    def _program(self, incoming: Incoming) -> PlayedRollout:
+        named = incoming.rollout or incoming.header(_ROLLOUT) or incoming.cookie("ludus")
+        rollout = self._rollouts.get(named or "")
+        if rollout is None and not named and len(self._rollouts) == 1:
+            rollout = next(iter(self._rollouts.values()))  # an agent that names none plays one rollout at a time
+        if rollout is None:
+            cause = "is over" if named else "is not named: play one rollout at a time, with --concurrency 1"
+            raise Refusal(409, f"the rollout of this request {cause}")
+        return rollout
+
+    def _other(self, incoming: Incoming) -> Handler:
+        return self._resources  # a hosted server may have routes of any method
+
+    async def _resources(self, incoming: Incoming) -> Reply:
+        return await self._program(incoming).resources(incoming)
+
+
+def _copied(reply: HttpReply) -> Reply:
+    """The reply of a hosted server, for its agent."""
+    cookies = [(b"set-cookie", value) for name, value in reply.headers if name.lower() == b"set-cookie"]
+    kind = (reply.header("content-type") or "application/json").encode("latin-1")
+    return Reply(reply.body, reply.status, kind=kind, headers=cookies)
+
+
+def _without_indices(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if not key.startswith("_ng_")}

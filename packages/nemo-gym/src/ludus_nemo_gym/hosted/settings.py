@@ -1,0 +1,95 @@
+"""The settings of hosted code: its source, its block of the configuration, and the models that it calls by name."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
+
+from ludus.errors import UserError
+from ludus_nemo_gym.hosted.hosting import Hosting
+from ludus_nemo_gym.hosted.model_servers import Spec, model_names
+from ludus_nemo_gym.hosted.source import ServerSource
+from ludus_nemo_gym.names import MODELS
+from ludus_nemo_gym.servers import missing_values
+from ludus_nemo_gym.trees import MISSING, Tree, merge
+
+
+class HostedSettings(BaseModel):
+    """Where the code of a server or an agent is, what its configuration says, and how to run it.
+
+    Any other setting replaces a value of its configuration.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    #: the first word of these settings
+    part: ClassVar[str]
+
+    #: the code of the server
+    source: ServerSource
+    #: its name in the configuration
+    instance: str
+    #: its settings in the configuration
+    block: dict[str, Any] = {}
+    #: run it in a process of its own
+    isolate: bool = True
+    #: the model behind the model servers that it calls, such as a judge
+    judge: str = ""
+    #: the settings of that model
+    judge_settings: dict[str, Any] = {}
+    #: a model for each model server, by name, where they differ
+    models: dict[str, str] = {}
+    #: the rest of the configuration, which some servers read
+    tree: dict[str, Any] = {}
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """In a run's identity and in receipts a source is its name, because its folder may move. They do not hold what
+        belongs to other servers, nor whether the server has a process of its own."""
+        dumped: dict[str, Any] = dump(self)
+        if info.mode == "json":
+            dumped = {key: value for key, value in dumped.items() if key not in ("tree", "isolate")}
+            dumped["source"] = self.source.implementation
+        return dumped
+
+    def own_block(self) -> Tree:
+        """The settings of the server: those of its configuration, with the user's in their places.
+
+        A model server without a name is the judge.
+        """
+        block = merge(self.block, *(_nested(key, value) for key, value in (self.model_extra or {}).items()))
+        named: Tree = _with_judge(block)
+        return named
+
+    def specs(self) -> dict[str, Spec | None]:
+        """The model of each model server that the server refers to; None where no model is set."""
+        named: dict[str, Spec | None] = {name: (spec, {}) for name, spec in self.models.items()}
+        judge: Spec | None = (self.judge, self.judge_settings) if self.judge else None
+        return {name: judge for name in model_names(self.own_block())} | named
+
+    def hosting(self, models: Tree) -> Hosting:
+        """What to host, with the addresses of the model servers."""
+        source, block = self.source, self.own_block()
+        if missing := list(missing_values(block)):
+            typed = " ".join(f"--set {self.part}.{path}=VALUE" for path in missing)
+            raise UserError(f"{self.instance} has no value for {', '.join(missing)}", f"Add: {typed}")
+        own: Tree = {"host": "127.0.0.1", "port": 0, **block}
+        tree = {**self.tree, self.instance: {source.kind: {source.implementation: own}}, **models}
+        added = [key.partition(".")[0] for key in self.model_extra or {} if key.partition(".")[0] not in self.block]
+        return Hosting(source=source, instance=self.instance, tree=tree, block=block, added=added, part=self.part)
+
+
+def _nested(path: str, value: Any) -> Tree:
+    """`a.b` and a value as `{a: {b: value}}`."""
+    first, dot, rest = path.partition(".")
+    return {first: _nested(rest, value) if dot else value}
+
+
+def _with_judge(value: Any) -> Any:
+    """A block in which model servers without a name are called `judge_model`."""
+    if isinstance(value, dict):
+        if value.get("type") == MODELS and value.get("name", MISSING) == MISSING:
+            return {**value, "name": "judge_model"}
+        return {key: _with_judge(part) for key, part in value.items()}
+    return [_with_judge(part) for part in value] if isinstance(value, list) else value

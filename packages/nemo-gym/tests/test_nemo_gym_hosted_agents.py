@@ -1,0 +1,139 @@
+"""Agents that were written for NeMo Gym play rollouts, unchanged: with their resources and with ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hosted_agents import LOOP, configure_agent, write_agent
+from hosted_servers import COUNTER, counter_rows, row, write_server
+
+import ludus
+from ludus import Failure, Outcome, Request, Response, ScriptedModel, UserError
+from ludus.response import function_call, message
+from ludus.tokens import Tokens
+
+pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'ludus-nemo-gym[servers]'")
+
+ADD = [{"calls": [{"name": "increment_counter", "arguments": {"count": n}} for n in (2, 3)]}, "done"]
+
+
+def collect(where: Any, script: Any, *, isolate: bool = False, settings: Any = None, **options: Any) -> Any:
+    settings = {"agent.isolate": isolate, **(settings or {})}
+    return ludus.collect(where, model=ScriptedModel(script), settings=settings, **options)
+
+
+def kinds(rollout: Any) -> list[str]:
+    return [item["type"] for item in rollout.response.output]
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_their_agent_plays_their_server(tmp_path: Path, isolate: bool) -> None:
+    name = f"looping_{isolate}".lower()
+    write_agent(tmp_path, name)
+    folder = write_server(tmp_path, f"counted_{isolate}".lower(), COUNTER, counter_rows(6), agent=name)
+    results = collect(folder, ADD, isolate=isolate, settings={"resources.isolate": isolate}, repeats=2)
+    assert [rollout.reward for rollout in results.rollouts] == [1.0] * 12
+    for rollout in results.rollouts:
+        assert kinds(rollout) == ["function_call"] * 2 + ["function_call_output"] * 2 + ["message"]
+        assert len(rollout.calls) == 2
+        assert rollout.verdict.values["final_count"] == rollout.task.initial_count + 5
+
+
+def test_their_agent_plays_our_environment(tmp_path: Path) -> None:
+    agent = write_agent(tmp_path, "looping_ours")
+    configure_agent(agent, "example_session_state_mgmt")
+    script = [{"call": "increment_counter", "arguments": {"count": 2}}, "done"]
+    ours = ludus.collect("example_session_state_mgmt", model=ScriptedModel(script))
+    settings = {"agent.type": "nemo_gym", "agent.source": str(agent)}
+    theirs = collect("example_session_state_mgmt", script, settings=settings)
+    assert [rollout.reward for rollout in theirs.rollouts] == [rollout.reward for rollout in ours.rollouts]
+    assert [kinds(rollout) for rollout in theirs.rollouts] == [kinds(rollout) for rollout in ours.rollouts]
+
+
+def test_the_folder_of_an_agent_is_the_environment_that_its_configuration_names(tmp_path: Path) -> None:
+    server = write_server(tmp_path, "named_counter", COUNTER, counter_rows(2))
+    agent = write_agent(tmp_path, "naming")
+    tree = {"named_counter": {"resources_servers": {"named_counter": {"entrypoint": "app.py"}}}}
+    configure_agent(agent, "named_counter", tree)
+    results = collect(agent, ADD, settings={"resources.isolate": False})
+    assert [rollout.reward for rollout in results.rollouts] == [1.0, 1.0]
+    assert server.is_dir()
+
+
+def test_a_model_that_fails_fails_the_rollout_with_its_own_cause(tmp_path: Path) -> None:
+    write_agent(tmp_path, "asking")
+    folder = write_server(tmp_path, "asked", COUNTER, counter_rows(1), agent="asking")
+    script = [{"error": {"kind": "http_400", "cause": "the prompt is too long"}}]
+    (rollout,) = collect(folder, script, settings={"resources.isolate": False}).rollouts
+    assert (rollout.reward, rollout.error.stage, rollout.error.kind) == (None, "model", "http_400")
+    assert rollout.error.cause == "the prompt is too long"
+
+
+#: Makes a reward of 0 of whatever goes wrong.
+SWALLOWING = (
+    LOOP.replace(
+        "    async def run(self, request: Request, body: RunRequest) -> VerifyResponse:\n",
+        """    async def run(self, request: Request, body: RunRequest) -> VerifyResponse:
+        try:
+            return await self.play(request, body)
+        except Exception:
+            return VerifyResponse(**body.model_dump(), response=EMPTY, reward=0.0)
+
+    async def play(self, request: Request, body: RunRequest) -> VerifyResponse:
+""",
+    )
+    + """
+
+EMPTY = {"id": "r", "created_at": 1, "model": "m", "object": "response", "output": [], "parallel_tool_calls": True,
+         "tool_choice": "auto", "tools": []}
+"""
+)
+
+
+def test_an_agent_that_makes_0_of_a_dead_model_earns_no_reward(tmp_path: Path) -> None:
+    write_agent(tmp_path, "swallowing", SWALLOWING)
+    folder = write_server(tmp_path, "swallowed", COUNTER, counter_rows(1), agent="swallowing")
+    script = [{"error": {"kind": "http_500", "cause": "the model crashed"}}]
+    (rollout,) = collect(folder, script, settings={"resources.isolate": False}).rollouts
+    assert (rollout.reward, rollout.error.stage, rollout.error.cause) == (None, "model", "the model crashed")
+
+
+def test_an_agent_that_raises_fails_the_rollout(tmp_path: Path) -> None:
+    write_agent(tmp_path, "raising", LOOP.replace("        seeded = await", "        1 / 0\n        seeded = await"))
+    folder = write_server(tmp_path, "raised", COUNTER, counter_rows(1), agent="raising")
+    (rollout,) = collect(folder, ADD, settings={"resources.isolate": False}).rollouts
+    assert (rollout.reward, rollout.error.stage, rollout.error.kind) == (None, "agent", "http_500")
+    assert "ZeroDivisionError" in rollout.error.cause
+
+
+def test_the_tokens_of_an_agents_calls_are_one_sequence(tmp_path: Path) -> None:
+    write_agent(tmp_path, "trained")
+    folder = write_server(tmp_path, "trained_on", COUNTER, counter_rows(1), agent="trained")
+    call = function_call("increment_counter", {"count": 5}, call_id="c1")
+
+    def answer(request: Request) -> Response:
+        """Tokens as a server reports them: the second prompt continues the first answer."""
+        if request.turn == 0:
+            return Response.of(call, tokens=Tokens([1, 2], [3, 4], [-0.1, -0.2]))
+        return Response.of(message("done"), tokens=Tokens([1, 2, 3, 4, 5], [6], [-0.3]))
+
+    (rollout,) = collect(folder, answer, settings={"resources.isolate": False}, tokens=True).rollouts
+    assert (rollout.reward, rollout.outcome) == (1.0, Outcome.COMPLETED)
+    (sequence,) = rollout.sequences()
+    assert (sequence.ids, sequence.mask) == ([1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 0, 1])
+
+
+def test_an_agent_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    folder = write_server(tmp_path, "agentless", COUNTER, counter_rows(1), agent="no_such_agent")
+    with pytest.raises(UserError, match="there is no agent no_such_agent in .*responses_api_agents. Choose one"):
+        collect(folder, ADD)
+
+
+def test_a_row_that_the_server_refuses_fails_at_open(tmp_path: Path) -> None:
+    write_agent(tmp_path, "refused_agent")
+    folder = write_server(tmp_path, "refusing_server", COUNTER, [row("?", "increment_counter")], agent="refused_agent")
+    (rollout,) = collect(folder, ADD, settings={"resources.isolate": False}).rollouts
+    assert isinstance(rollout.error, Failure)
+    assert (rollout.error.stage, rollout.error.kind) == ("open", "http_422")
