@@ -113,6 +113,8 @@ def test_the_profile_has_entries_for_tasks_agents_and_repeats(tmp_path):
     assert agents[0]["agent_ref"] == {"name": "a"}
     assert agents[0]["mean/reward"] == pytest.approx(1 / 3)
     assert [repeat["mean/reward"] for repeat in repeats] == [0.0, 1.0]
+    bare = [{"reward": 1.0} for _ in rows]
+    assert RewardProfiler().profile_from_data(rows, bare)[1][0]["mean/reward"] == 1.0
     files = RewardProfiler().write_to_disk(groups, agents, repeats, tmp_path / "x.jsonl")
     assert [file.name for file in files] == [
         "x_reward_profiling.jsonl",

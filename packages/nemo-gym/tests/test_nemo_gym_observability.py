@@ -149,6 +149,15 @@ def test_a_trajectory_keeps_its_parts():
         TrajectoryRecord(rollout="3-0")
 
 
+def test_a_trajectory_takes_observations_as_its_parts():
+    record = TrajectoryRecord(
+        model_calls=[ModelCallRef(model_call_id="m")],
+        tool_calls=[ToolCallObservation(tool_call_id="c", tool_name="bash", status="completed")],
+    )
+    assert record.model_calls[0].model_call_id == "m"
+    assert (record.tool_calls[0].status, record.tool_calls[0].output) == ("completed", None)
+
+
 def test_a_captured_call_joins_the_invocation_of_its_client_session():
     bundle = AgentObservationBundle(
         source="s",
@@ -167,7 +176,7 @@ def test_a_captured_call_joins_the_invocation_of_its_client_session():
             {"model_call_id": "4", "response_id": "seen", "client_session_id": "child"},
         ],
     )
-    assert [[call.model_call_id for call in each.model_calls] for each in joined.invocations] == [
-        ["known"],
-        [None, "1"],
-    ]
+    calls = [[call.model_call_id for call in invocation.model_calls] for invocation in joined.invocations]
+    assert calls == [["known"], [None, "1"]]
+    assert join_model_call_observations([{"model_call_id": "5", "client_session_id": "root"}], bundle) is bundle
+    assert bundle.invocations[0].model_calls[-1].model_call_id == "5"

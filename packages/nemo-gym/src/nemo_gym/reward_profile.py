@@ -197,7 +197,14 @@ class RewardProfiler:
     def profile_from_data(
         self, rows: Iterable[Mapping[str, Any]], results: Iterable[Rollout]
     ) -> tuple[list[Metrics], list[Metrics], list[Metrics]]:
-        """The entries of tasks, agents and repeats, from the rows as they were sent and their verified rollouts."""
+        """The entries of tasks, agents and repeats, from the rows as they were sent and their verified rollouts.
+
+        Results without their indices belong to the rows at their places.
+        """
+        rows, results = list(rows), list(results)
+        if len(rows) == len(results):
+            stamps = ({key: row[key] for key in (_TASK, _ROLLOUT, "agent_ref") if key in row} for row in rows)
+            results = [{**stamp, **result} for stamp, result in zip(stamps, results, strict=True)]
         sent: dict[int, list[Mapping[str, Any]]] = {}
         for row in rows:
             sent.setdefault(row[_TASK], []).append(row)

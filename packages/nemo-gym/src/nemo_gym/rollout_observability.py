@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from nemo_gym._responses import field_of
 from nemo_gym.config_types import ModelServerRef
@@ -130,7 +130,7 @@ class ObservationGap(_Observed):
 
     code: str
     invocation_id: str | None = None
-    detail: str | None = None
+    detail: Any = None
 
 
 AgentObservationRecord = Annotated[
@@ -196,6 +196,12 @@ class TrajectoryToolCall(ToolCallObservation):
     output: Any = None
 
 
+def _fields(part: Any) -> Any:
+    """The fields of a part that is an object of another class, such as an observation."""
+    is_other = isinstance(part, BaseModel) and not isinstance(part, (_Part, TrajectoryToolCall))
+    return part.model_dump() if is_other else part
+
+
 class TrajectoryRecord(_Observed):
     """A whole trajectory, as a rollout's record holds it in `ng_trajectory`."""
 
@@ -203,18 +209,21 @@ class TrajectoryRecord(_Observed):
     task_id: Any = None
     rollout_id: str | None = None
     invocations: list[AgentInvocation] = Field(default_factory=list)
-    turns: list[TrajectoryTurn] = Field(default_factory=list)
-    model_calls: list[TrajectoryModelCall] = Field(default_factory=list)
-    tool_calls: list[TrajectoryToolCall] = Field(default_factory=list)
+    turns: list[Annotated[TrajectoryTurn, BeforeValidator(_fields)]] = Field(default_factory=list)
+    model_calls: list[Annotated[TrajectoryModelCall, BeforeValidator(_fields)]] = Field(default_factory=list)
+    tool_calls: list[Annotated[TrajectoryToolCall, BeforeValidator(_fields)]] = Field(default_factory=list)
     gaps: list[ObservationGap] = Field(default_factory=list)
 
 
-def join_model_call_observations(observations: Any, model_calls: Iterable[Any]) -> Any:
+def join_model_call_observations(observations: Any, model_calls: Any) -> Any:
     """Give each captured call to the invocation whose id is the call's `client_session_id`, and return `observations`.
 
     `observations` is a bundle or a list of invocations. A call is a mapping or a model with `model_call_id`. Calls that
-    an invocation already names by that id or by their response, and calls of other sessions, change nothing.
+    an invocation already names by that id or by their response, and calls of other sessions, change nothing. The
+    arguments may be swapped.
     """
+    if isinstance(model_calls, AgentObservationBundle):
+        observations, model_calls = model_calls, observations
     invocations = observations.invocations if isinstance(observations, AgentObservationBundle) else observations
     named = [call for invocation in invocations for call in invocation.model_calls]
     known = {name for call in named for name in (call.model_call_id, call.response_id) if name is not None}
