@@ -3,10 +3,13 @@
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from nemo_gym.config_types import ConfigError
 from nemo_gym.reward_profile import RewardProfiler
 from nemo_gym.rollout_collection import _attach_trajectory_record
 from nemo_gym.rollout_health import run_health_checks
+from nemo_gym.rollout_observability import TrajectoryRecord
 
 MESSAGE = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": []}
 
@@ -123,3 +126,48 @@ def test_the_profile_has_entries_for_tasks_agents_and_repeats(tmp_path):
     ]
     assert json.loads(files[1].read_text()) == agents
     assert len(files[0].read_text().splitlines()) == 2
+
+
+WORDS = st.sampled_from(
+    "calls gaps code detail model_call_id response output usage type call_id name status turns invocations model_calls "
+    "tool_calls invocation_id source records kind function_call function_call_output message role reward "
+    "latency_ms client_session_id task_id rollout_id schema_version".split()
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+RESULTS = st.fixed_dictionaries(
+    {},
+    optional={
+        key: JSON
+        for key in (
+            "reward",
+            "response",
+            "ng_trajectory",
+            "ng_model_call_capture",
+            "ng_agent_observations",
+            "_ng_task_index",
+            "_ng_rollout_index",
+            "_ng_failure_class",
+            "_ng_task_id",
+        )
+    },
+)
+
+
+@given(RESULTS)
+def test_whatever_an_agent_reports_has_a_trajectory(result):
+    row = {"_ng_task_index": 1, "_ng_rollout_index": 2}
+    attached = _attach_trajectory_record(row, {**result, "reward": 0.0})
+    TrajectoryRecord.model_validate(attached["ng_trajectory"])
+    json.dumps(attached["ng_perf"])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(RESULTS | JSON, min_size=1, max_size=4))
+def test_whatever_a_file_holds_has_a_verdict(tmp_path, records):
+    report = checked(tmp_path, *(json.dumps(record) for record in records))
+    assert len(report.rollouts) == len(records)
+    assert report.summary["healthy"] + report.summary["unhealthy"] + report.summary["unobserved"] == len(records)

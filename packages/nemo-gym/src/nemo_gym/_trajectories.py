@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from nemo_gym._metrics import number
-from nemo_gym._responses import field_of, is_from_model
+from nemo_gym._responses import is_from_model
 from nemo_gym.rollout_correlation import maybe_rollout_id_from_run_body
 from nemo_gym.rollout_observability import (
     AgentObservationBundle,
@@ -55,14 +55,18 @@ def _task_of(row: Row) -> str | None:
 def build_trajectory(row: Row, result: Row) -> TrajectoryRecord:
     """The trajectory of a result. One that its agent wrote is kept, and gets the ids that it lacks."""
     task_id, rollout_id = trajectory_identity(row, result)
-    own = _plain(result.get(TRAJECTORY))
-    if isinstance(own, Mapping):
-        record = TrajectoryRecord.model_validate(own)
-        record.task_id = record.task_id if record.task_id is not None else task_id
-        record.rollout_id = record.rollout_id or rollout_id
-        return record
-    capture = _plain(result.get(_CAPTURE)) or {}
-    calls = [call for call in map(_plain, capture.get("calls") or ()) if isinstance(call, Mapping)]
+    own, gaps = result.get(TRAJECTORY), list[ObservationGap]()
+    if own is not None:
+        try:
+            record = TrajectoryRecord.model_validate(_plain(own))
+        except ValidationError as error:
+            gaps.append(ObservationGap(code="trajectory_invalid", detail=str(error)[:_MOST_DETAIL]))
+        else:
+            record.task_id = record.task_id if record.task_id is not None else task_id
+            record.rollout_id = record.rollout_id or rollout_id
+            return record
+    capture = _mapping(result.get(_CAPTURE))
+    calls = _mappings(capture.get("calls"))
     bundle = _bundle(_plain(result.get(_OBSERVATIONS)))
     join_model_call_observations(bundle, calls)
     items = _items(result, bundle)
@@ -70,18 +74,22 @@ def build_trajectory(row: Row, result: Row) -> TrajectoryRecord:
         call.model_call_id: invocation.invocation_id
         for invocation in bundle.invocations
         for call in invocation.model_calls
+        if call.model_call_id is not None
     }
+    model_calls = []
+    for call in calls:
+        call_id = _text(call.get("model_call_id"))
+        ids = {"model_call_id": call_id, "invocation_id": invocation_of.get(call_id or "")}
+        model_calls.append(TrajectoryModelCall.model_validate({**call, **ids}))
+    captured_gaps = capture.get("gaps")
     return TrajectoryRecord(
         task_id=task_id,
         rollout_id=rollout_id,
         invocations=bundle.invocations,
-        turns=_turns(calls, items, invocation_of),
-        model_calls=[
-            TrajectoryModelCall.model_validate({"invocation_id": invocation_of.get(call.get("model_call_id")), **call})
-            for call in calls
-        ],
+        turns=_turns(model_calls, items),
+        model_calls=model_calls,
         tool_calls=_tool_calls(bundle, items),
-        gaps=[*map(_gap, capture.get("gaps") or ()), *bundle.gaps],
+        gaps=[*gaps, *map(_gap, captured_gaps if isinstance(captured_gaps, list) else ()), *bundle.gaps],
     )
 
 
@@ -100,7 +108,7 @@ def performance(record: TrajectoryRecord, result: Row) -> dict[str, Any]:
     """The figures of a rollout: turns, tool calls, tokens, and the time of its model calls."""
     calls = [call.model_dump() for call in record.model_calls]
     usages = [usage for call in calls if (usage := _usage(call))]
-    response = _plain(result.get("response")) or {}
+    response = _mapping(result.get("response"))
     coverage = len(usages) / len(calls) if calls else None
     if not calls and isinstance(response.get("usage"), Mapping):
         usages = [response["usage"]]
@@ -118,21 +126,19 @@ def performance(record: TrajectoryRecord, result: Row) -> dict[str, Any]:
 
 def _items(result: Row, bundle: AgentObservationBundle) -> list[Row]:
     """The items of the rollout: those of its response, else those of the invocations' conversations."""
-    response = _plain(result.get("response")) or {}
-    output = response.get("output") if isinstance(response, Mapping) else None
-    items = output or [item for invocation in bundle.invocations for item in invocation.conversation]
-    return [item for item in map(_plain, items) if isinstance(item, Mapping)]
+    output = _mappings(_mapping(result.get("response")).get("output"))
+    return output or _mappings([item for invocation in bundle.invocations for item in invocation.conversation])
 
 
-def _turns(calls: Sequence[Row], items: Sequence[Row], invocation_of: Mapping[Any, str]) -> list[TrajectoryTurn]:
+def _turns(calls: Sequence[TrajectoryModelCall], items: Sequence[Row]) -> list[TrajectoryTurn]:
     """One turn for each captured call; without a capture, one for each run of the model's items."""
     if calls:
         return [
             TrajectoryTurn(
                 turn_index=index,
-                invocation_id=invocation_of.get(call.get("model_call_id")),
-                model_call=ModelCallRef(model_call_id=call["model_call_id"]) if call.get("model_call_id") else None,
-                tool_call_ids=_calls_in(field_of(call.get("response"), "output") or ()),
+                invocation_id=call.invocation_id,
+                model_call=ModelCallRef(model_call_id=call.model_call_id) if call.model_call_id else None,
+                tool_call_ids=_call_ids(_mappings(_mapping(getattr(call, "response", None)).get("output"))),
             )
             for index, call in enumerate(calls)
         ]
@@ -144,40 +150,39 @@ def _turns(calls: Sequence[Row], items: Sequence[Row], invocation_of: Mapping[An
                 runs.append([])
             runs[-1].append(item)
         answered = not is_from_model(item)
-    return [TrajectoryTurn(turn_index=index, tool_call_ids=_calls_in(run)) for index, run in enumerate(runs)]
+    return [TrajectoryTurn(turn_index=index, tool_call_ids=_call_ids(run)) for index, run in enumerate(runs)]
 
 
 def _tool_calls(bundle: AgentObservationBundle, items: Sequence[Row]) -> list[TrajectoryToolCall]:
     """The observed tool calls, with arguments and outputs of the items; without observations, those of the items."""
-    arguments = {item["call_id"]: item for item in items if item.get("type") == "function_call" and "call_id" in item}
-    outputs = {
-        item["call_id"]: item.get("output")
-        for item in items
-        if item.get("type") == "function_call_output" and "call_id" in item
+    by_id = {
+        kind: {item["call_id"]: item for item in items if item.get("type") == kind and _text(item.get("call_id"))}
+        for kind in ("function_call", "function_call_output")
     }
+    calls, outputs = by_id["function_call"], by_id["function_call_output"]
     observed = [record for record in bundle.records if isinstance(record, ToolCallObservation)]
     if not observed:
         observed = [
             ToolCallObservation(
                 tool_call_id=call_id,
-                tool_name=item.get("name"),
+                tool_name=_text(call.get("name")),
                 status="completed" if call_id in outputs else "unknown",
             )
-            for call_id, item in arguments.items()
+            for call_id, call in calls.items()
         ]
     return [
         TrajectoryToolCall(
             **call.model_dump(),
-            arguments=arguments.get(call.tool_call_id, {}).get("arguments"),
-            output=outputs.get(call.tool_call_id),
+            arguments=calls.get(call.tool_call_id or "", {}).get("arguments"),
+            output=outputs.get(call.tool_call_id or "", {}).get("output"),
         )
         for call in observed
     ]
 
 
-def _calls_in(items: Any) -> list[str]:
-    calls = (item for item in map(_plain, items) if isinstance(item, Mapping) and item.get("type") == "function_call")
-    return [call["call_id"] for call in calls if isinstance(call.get("call_id"), str)]
+def _call_ids(items: Sequence[Row]) -> list[str]:
+    ids = (_text(item.get("call_id")) for item in items if item.get("type") == "function_call")
+    return [call_id for call_id in ids if call_id is not None]
 
 
 def _gap(gap: Any) -> ObservationGap:
@@ -185,12 +190,11 @@ def _gap(gap: Any) -> ObservationGap:
     fields = _plain(gap)
     if not isinstance(fields, Mapping):
         return ObservationGap(code=str(gap))
-    detail = fields.get("detail")
-    return ObservationGap(code=str(fields.get("code", "unknown")), detail=None if detail is None else str(detail))
+    return ObservationGap(code=str(fields.get("code", "unknown")), detail=fields.get("detail"))
 
 
 def _usage(call: Row) -> Row | None:
-    usage = call.get("usage") or field_of(_plain(call.get("response")) or {}, "usage")
+    usage = call.get("usage") or _mapping(call.get("response")).get("usage")
     return usage if isinstance(usage, Mapping) else None
 
 
@@ -201,3 +205,17 @@ def _count(usage: Row, name: str) -> int:
 
 def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+
+
+def _mapping(value: Any) -> Row:
+    """A mapping or the fields of a model; empty for anything else, because agents report what they like."""
+    fields = _plain(value)
+    return fields if isinstance(fields, Mapping) else {}
+
+
+def _mappings(values: Any) -> list[Row]:
+    return [fields for fields in map(_plain, values) if isinstance(fields, Mapping)] if isinstance(values, list) else []
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

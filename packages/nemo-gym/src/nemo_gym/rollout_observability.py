@@ -229,9 +229,12 @@ def join_model_call_observations(observations: Any, model_calls: Any) -> Any:
     known = {name for call in named for name in (call.model_call_id, call.response_id) if name is not None}
     by_id = {invocation.invocation_id: invocation for invocation in invocations}
     for call in model_calls:
-        call_id = field_of(call, "model_call_id")
-        invocation = by_id.get(field_of(call, "client_session_id"))
-        if invocation is not None and isinstance(call_id, str) and not {call_id, field_of(call, "response_id")} & known:
+        call_id, response_id, session = (
+            name if isinstance(name := field_of(call, key), str) else None
+            for key in ("model_call_id", "response_id", "client_session_id")
+        )
+        invocation = by_id.get(session or "")
+        if invocation is not None and call_id is not None and not {call_id, response_id} & known:
             known.add(call_id)
             invocation.model_calls.append(ModelCallRef(model_call_id=call_id))
     return observations
