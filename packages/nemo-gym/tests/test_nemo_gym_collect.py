@@ -14,6 +14,9 @@ import pytest
 from ludus_nemo_gym.agent_servers import find_running, head_url
 from ludus_nemo_gym.commands import ng_collect_rollouts, ng_status
 from ludus_nemo_gym.materialize import Expansion, materialized
+from nemo_gym.path_utils import aggregate_metrics_path_for, failures_path_for
+from nemo_gym.rollout_collection import RolloutCollectionConfig, RolloutCollectionHelper
+from nemo_gym.server_utils import BaseServerConfig
 from serving import COUNTER, COUNTER_ROW, served
 
 from ludus import UserError
@@ -423,3 +426,23 @@ def test_the_status_of_servers_without_a_health_route_is_that_of_their_root(caps
     assert not ended.value.code
     (server,) = json.loads(capsys.readouterr().out)["servers"]
     assert (server["name"], server["status"]) == ("theirs", "ok")
+
+
+async def test_a_program_collects_a_file_by_its_configuration(tmp_path: Path):
+    rows, output = tmp_path / "rows.jsonl", tmp_path / "rollouts.jsonl"
+    rows.write_text(json.dumps({"responses_create_params": {"input": "hi"}}) + "\n")
+    config = RolloutCollectionConfig(
+        agent_name="theirs", input_jsonl_fpath=str(rows), output_jsonl_fpath=str(output), num_repeats=2
+    )
+
+    def answers(row: Row, call: int) -> tuple[int, Any]:
+        failure = {"_ng_failure_class": "judge_failed"} if row["_ng_rollout_index"] else {}
+        return 200, {**row, "reward": 1.0, "response": {"output": []}, **failure}
+
+    with foreign_agent(answers) as app:
+        head = BaseServerConfig(host="127.0.0.1", port=app.port)
+        results = await RolloutCollectionHelper().run_from_config(config, head)
+    assert [(result["reward"], result["_ng_rollout_index"]) for result in results] == [(1.0, 0)]
+    (failure,) = map(json.loads, failures_path_for(output).read_text().splitlines())
+    assert (failure["_ng_failure_class"], failure["reward"]) == ("judge_failed", None)
+    assert json.loads(aggregate_metrics_path_for(output).read_text())[0]["agent_ref"] == {"name": "theirs"}

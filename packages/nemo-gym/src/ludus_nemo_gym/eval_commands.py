@@ -58,7 +58,7 @@ def ng_collect_rollouts(arguments: Arguments) -> int:
     +disable_aggregation=true         write no X_aggregate_metrics.json
     """
     tree = options(arguments, _COLLECT | _UNSUPPORTED.keys())
-    chosen = _collect_options(tree, required_text(tree, "input_jsonl_fpath"))
+    chosen = collect_options(tree, required_text(tree, "input_jsonl_fpath"))
     return collect(chosen, asyncio.run(find_running(head_url(tree))))
 
 
@@ -81,7 +81,7 @@ def ng_e2e_collect_rollouts(arguments: Arguments) -> int:
     launch = wire(config)
     tree = config.tree
     source = tree.get("input_jsonl_fpath") or _datasets(config, Path(required_text(tree, "output_jsonl_fpath")))
-    chosen = _collect_options(tree, str(source))
+    chosen = collect_options(tree, str(source))
     print_notes(launch.notes)
     with served(launch) as head:
         return collect(chosen, asyncio.run(find_running(head)))
@@ -198,7 +198,7 @@ def _datasets(config: Any, output: Path) -> Path:
     return collated[split]
 
 
-def _collect_options(tree: Tree, source: str) -> CollectOptions:
+def collect_options(tree: Tree, source: str) -> CollectOptions:
     """The checked options of a collection."""
     for key, why in _UNSUPPORTED.items():
         if tree.get(key):

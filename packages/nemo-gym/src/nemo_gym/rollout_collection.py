@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from ludus_nemo_gym.agent_servers import find_running, head_url
+from ludus_nemo_gym.collecting import RemoteCollection, read_rollouts
 from ludus_nemo_gym.collecting import max_rollout_attempts as get_max_rollout_attempts
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -100,6 +101,28 @@ class RolloutCollectionHelper:
             result.add_done_callback(_retrieve_exception)
         return asyncio.as_completed(played)
 
+    async def run_from_config(
+        self, config: RolloutCollectionConfig, head_server_config: BaseServerConfig | None = None
+    ) -> list[Row]:
+        """Collect the rows of a file from running agents, write the files of `gym eval run`, and return the rollouts.
+
+        Failed rollouts are in the file of failures only.
+        """
+        from ludus_nemo_gym.eval_commands import collect_options
+
+        options = collect_options(config.model_dump(exclude_none=True), str(config.input_jsonl_fpath))
+        running = await find_running(_head_url(head_server_config))
+        collection = RemoteCollection(options, running)
+        try:
+            collector = collection.prepare()
+            if collector is not None and collection.collection is not None:
+                await collection.collection.run(collector)
+            if options.aggregate:
+                await collection.write_metrics()
+        finally:
+            collection.close()
+        return list(read_rollouts(collection.files.rollouts))
+
 
 def _retrieve_exception(played: asyncio.Future[Played]) -> None:
     """Mark an exception as retrieved, so that asyncio does not log it if the caller stops at an earlier failure."""
@@ -107,12 +130,16 @@ def _retrieve_exception(played: asyncio.Future[Played]) -> None:
         played.exception()
 
 
+def _head_url(config: BaseServerConfig | None) -> str:
+    named = {"host": config.host, "port": config.port} if config is not None else {}
+    return head_url({HEAD_SERVER_KEY_NAME: named})
+
+
 class _RemoteHead:
     """A head in another process. Its list of agents is read once."""
 
     def __init__(self, config: BaseServerConfig | None) -> None:
-        named = {"host": config.host, "port": config.port} if config is not None else {}
-        self._url = head_url({HEAD_SERVER_KEY_NAME: named})
+        self._url = _head_url(config)
         self._lock = asyncio.Lock()
         self._agents: dict[str, str] | None = None
 
