@@ -101,6 +101,15 @@ async def test_a_background_process_lives_until_the_sandbox_closes(kind: str):
 
 
 @every_provider
+async def test_orphans_that_have_ended_do_not_count_as_processes(kind: str):
+    """With 60 processes at most, 100 daemons run one after the other, each without a parent."""
+    daemons = "i=0; while [ $i -lt 100 ]; do i=$((i + 1)); (: &); [ $((i % 10)) = 0 ] && sleep 0.1; done; echo $i"
+    async with opened(kind, limits=SandboxLimits(processes=60)) as sandbox:
+        result = await sandbox.exec(["sh", "-c", daemons], timeout=60)
+        assert (result.text, result.stderr) == ("100\n", b"")
+
+
+@every_provider
 async def test_files_are_written_read_and_made_executable(kind: str):
     async with opened(kind, files={"given/one.txt": b"\x00\xff"}) as sandbox:
         assert await sandbox.read("given/one.txt") == b"\x00\xff"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from nemo_gym.sandbox import AsyncSandbox, LocalProvider, Sandbox, SandboxCreateError, SandboxSpec, SandboxStatus
+from nemo_gym.sandbox.providers import _turns
 from nemo_gym.sandbox.providers.ludus import LudusProvider
 from sandboxes import image_cache, needs, spec_for
 
@@ -205,3 +206,62 @@ async def test_an_image_that_is_nowhere_is_a_create_error():
     with pytest.raises(SandboxCreateError, match="nowhere/at-all"):
         await sandbox.start(SandboxSpec(image="nowhere/at-all:1"))
     await sandbox.stop()
+
+
+@needs_bubblewrap
+async def test_commands_of_one_ludus_sandbox_run_at_the_same_time():
+    async with AsyncSandbox({"ludus": {}}) as sandbox:
+        waiting = asyncio.create_task(sandbox.exec("while [ ! -e /tmp/go ]; do sleep 0.05; done; echo went; exit 9"))
+        assert (await sandbox.exec("touch /tmp/go; echo told")).stdout == "told\n"
+        result = await waiting
+    assert (result.stdout, result.return_code) == ("went\n", 9)
+
+
+@needs_bubblewrap
+async def test_a_cancelled_command_ends_and_its_ludus_sandbox_stays():
+    async with AsyncSandbox({"ludus": {}}) as sandbox:
+        running = asyncio.create_task(sandbox.exec("(setsid sleep 600 &); touch /tmp/begun; sleep 600"))
+        async with asyncio.timeout(60):
+            while (await sandbox.exec("test -e /tmp/begun")).return_code != 0:
+                pass
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        processes = (await sandbox.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls /tmp")).stdout
+    assert "sleep 600" not in processes
+    assert "begun" in processes
+
+
+@needs_bubblewrap
+async def test_a_command_that_ends_its_own_surroundings_has_a_result():
+    async with AsyncSandbox({"ludus": {}}) as sandbox:
+        assert (await sandbox.exec("kill -9 -1")).return_code == 137
+        assert (await sandbox.exec("kill 0")).return_code == 143
+        assert (await sandbox.exec("rm -rf /tmp/.nemo-gym-*; echo gone")).return_code != 0
+        assert (await sandbox.exec("echo a; echo b >&2")).stdout == "a\n"
+
+
+@needs_bubblewrap
+async def test_a_command_that_forges_its_result_does_not_lose_the_sandbox():
+    async with AsyncSandbox({"ludus": {}}) as sandbox:
+        folder = "$(echo /tmp/.nemo-gym-*)"
+        assert (await sandbox.exec(f"touch {folder}/code.5; sleep 600")).return_code == 5
+        forged = await sandbox.exec("for s in HUP USR2; do pkill -$s -f nemo-gym; done; sleep 600", timeout_s=5)
+        assert forged.return_code != 0
+        assert (await sandbox.exec("echo a")).stdout == "a\n"
+
+
+@needs_bubblewrap
+async def test_a_full_disk_does_not_hide_exit_codes():
+    async with AsyncSandbox({"ludus": {"disk_mib": 4}}) as sandbox:
+        assert (await sandbox.exec("head -c 9000000 /dev/zero > /tmp/x; exit 7")).return_code == 7
+        assert (await sandbox.exec("exit 8")).return_code == 8
+        assert (await sandbox.exec("rm /tmp/x; echo a")).stdout == "a\n"
+
+
+@needs_bubblewrap
+async def test_a_command_that_writes_too_much_is_stopped(monkeypatch):
+    monkeypatch.setattr(_turns, "_WAIT", _turns._WAIT.replace(str(64 << 20), "1000"))
+    async with AsyncSandbox({"ludus": {}}) as sandbox:
+        result = await sandbox.exec("head -c 5000 /dev/zero | tr '\\0' x; sleep 600")
+    assert (len(result.stdout), result.return_code, result.error_type) == (5000, 137, "output_limit")

@@ -57,7 +57,4 @@ class Profiler(BaseModel):
 
     def _wanted(self, line: str) -> bool:
         """Whether a line of the table is shown: the head, and functions with the required text."""
-        is_function = (
-            line.rstrip().endswith((")", "}")) and line.lstrip()[:1].isdigit() and "function calls" not in line
-        )
-        return self.required_str is None or not is_function or self.required_str in line
+        return self.required_str is None or not _FUNCTION.match(line) or self.required_str in line

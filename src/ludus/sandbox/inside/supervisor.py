@@ -98,7 +98,8 @@ class Supervisor:
             os._exit(0)
 
     def wait_for_request(self) -> None:
-        """Reap orphans while there is nothing to do."""
+        """Reap orphans while there is nothing to do, and before the next program."""
+        self.reap()
         while not select.select([self.host.socket], [], [], 1.0)[0]:
             self.reap()
 
@@ -143,6 +144,7 @@ class Supervisor:
                         raise EOFError  # the host is gone
                     if not program.take(fds[fd], fd):
                         poll.unregister(fd)
+                self.reap_orphans(program.pid)
                 program.stopped = self.over_limit(program)
                 if program.stopped:
                     return False
@@ -216,6 +218,16 @@ class Supervisor:
             return False
         except ChildProcessError:
             return True
+
+    def reap_orphans(self, main: int) -> None:
+        """Reap orphans that have ended while a program runs: they count against its limit of processes."""
+        try:
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid == main:
+                    return
+                os.waitpid(ended.si_pid, 0)
+        except ChildProcessError:
+            return
 
     def reset(self) -> bool:
         """End all processes and remove all files. Returns whether the sandbox is as it was when it opened."""

@@ -9,7 +9,12 @@ from nemo_gym.sandbox.providers.ludus import LudusProvider
 
 
 class _HostedProvider(LudusProvider):
-    """Reads its key from the environment, as Ludus does. Settings other than Ludus's have no effect."""
+    """Reads its key from the environment, as Ludus does. Settings other than Ludus's have no effect.
+
+    Commands of one sandbox run one after the other.
+    """
+
+    concurrent = False
 
     def __init__(self, **settings: Any) -> None:
         known = {key: settings.pop(key) for key in ("images", "memory_mib", "disk_mib", "processes") if key in settings}

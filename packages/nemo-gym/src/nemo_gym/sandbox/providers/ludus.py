@@ -21,6 +21,7 @@ from ludus.sandbox.stage import python_prefix
 from nemo_gym.sandbox.providers._commands import OUTPUT_BYTES, TIMEOUT, TIMEOUT_CODE
 from nemo_gym.sandbox.providers._instead import INSTEAD
 from nemo_gym.sandbox.providers._shell import BACKGROUND, RUN, checked_variables, script
+from nemo_gym.sandbox.providers._turns import run_in_turns
 from nemo_gym.sandbox.providers.base import (
     SandboxCreateError,
     SandboxEndpoint,
@@ -54,11 +55,13 @@ class LudusProvider:
 
     `provider` is one of Ludus's: `auto` takes bubblewrap for a spec without an image and runc for one with an image.
     `images` maps names of images to folders or tar archives of root file systems. There is no network unless `network`
-    is true, which gives programs the host's. A sandbox has one user, so `user` may be `root` only. Commands of one
-    sandbox run one after the other; what they leave in the background runs on until the sandbox is closed.
+    is true, which gives programs the host's. A sandbox has one user, so `user` may be `root` only. What commands leave
+    in the background runs on until the sandbox is closed.
     """
 
     name = "ludus"
+    #: Whether commands of one sandbox run at the same time.
+    concurrent = True
 
     def __init__(
         self,
@@ -126,7 +129,8 @@ class LudusProvider:
             output_bytes=OUTPUT_BYTES,
         )
         try:
-            return _result(await opened.sandbox.run(program))
+            run = run_in_turns(opened.sandbox, program) if self.concurrent else opened.sandbox.run(program)
+            return _result(await run)
         except SandboxError as error:
             raise RuntimeError(f"the sandbox failed, not the command: {error.cause}") from error
 
