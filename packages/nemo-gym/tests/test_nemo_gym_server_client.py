@@ -189,6 +189,8 @@ def test_a_servers_process_asks_no_head(monkeypatch):
     client = ServerClient.load_from_global_config()
     assert client.head_server_config.host == "h"
     assert client._resolve_base_url("tools") == "http://127.0.0.1:7"
+    monkeypatch.setenv("NEMO_GYM_CONFIG_DICT", json.dumps({"head_server": {"port": 4}, "default_host": "here"}))
+    assert ServerClient.load_head_server_config() == BaseServerConfig(host="here", port=4)
 
 
 def test_a_mock_of_the_class_has_its_methods_and_no_configuration():

@@ -14,7 +14,9 @@ from urllib.parse import urlencode, urlsplit
 
 import orjson
 from ludus_nemo_gym.agent_servers import ANY_ADDRESS, TOKEN, configuration_of, head_url
+from ludus_nemo_gym.launch import DEFAULT_HOST, HEAD_PORT
 from ludus_nemo_gym.names import RESOURCES
+from ludus_nemo_gym.trees import plain
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError
 from pydantic import BaseModel, ConfigDict, PrivateAttr
@@ -105,8 +107,10 @@ class ServerClient(BaseModel):
 
     @classmethod
     def load_head_server_config(cls) -> BaseServerConfig:
-        """The head's address according to the command line and `env.yaml`."""
-        return BaseServerConfig.model_validate(OmegaConf.to_container(get_global_config_dict()[HEAD_SERVER_KEY_NAME]))
+        """The head's address according to the process's configuration, or to the command line and `env.yaml`."""
+        tree = get_global_config_dict()
+        default = {"host": tree.get("default_host") or DEFAULT_HOST, "port": HEAD_PORT}
+        return BaseServerConfig.model_validate({**default, **(plain(tree.get(HEAD_SERVER_KEY_NAME)) or {})})
 
     @classmethod
     def load_from_global_config(cls, head_server_config: BaseServerConfig | None = None) -> ServerClient:

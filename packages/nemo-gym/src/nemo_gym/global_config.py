@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ludus_nemo_gym.config import read_config
+from ludus_nemo_gym.launch import DEFAULT_HOST, HEAD_PORT
 from ludus_nemo_gym.names import HEAD_SERVER
 from ludus_nemo_gym.servers import environment_servers, find_servers
 from ludus_nemo_gym.trees import plain
@@ -49,7 +50,6 @@ POLICY_BASE_URL_KEY_NAME = "policy_base_url"
 POLICY_API_KEY_KEY_NAME = "policy_api_key"
 POLICY_MODEL_NAME_KEY_NAME = "policy_model_name"
 
-_DEFAULT_HOST = "127.0.0.1"
 _MOST_PROBES = 50
 
 
@@ -86,7 +86,7 @@ class GlobalConfigDictParser:
         for name in _server_names(config):
             block = get_first_server_config_dict(config, name)
             if block.get("host") is None:
-                block["host"] = config.get("default_host") or _DEFAULT_HOST
+                block["host"] = config.get("default_host") or DEFAULT_HOST
             if block.get("port") is None:
                 block["port"] = _find_open_port(taken, low, high, _MOST_PROBES)
                 taken.add(block["port"])
@@ -123,7 +123,7 @@ def _read(options: GlobalConfigDictParserConfig) -> DictConfig:
     env_file = Path(options.dotenv_path) if options.dotenv_path is not None else None
     tree = read_config(arguments, initial=options.initial_global_config_dict, env_file=env_file, check=False).tree
     head = tree.get(HEAD_SERVER_KEY_NAME)
-    address = {"host": tree.get("default_host") or _DEFAULT_HOST, "port": 11000}
+    address = {"host": tree.get("default_host") or DEFAULT_HOST, "port": HEAD_PORT}
     folders = {CACHE_DIR_KEY_NAME: CACHE_DIR, RESULTS_DIR_KEY_NAME: RESULTS_DIR}
     return OmegaConf.create(
         {

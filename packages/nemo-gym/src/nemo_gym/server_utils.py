@@ -7,6 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import orjson
+from ludus_nemo_gym.launch import HEAD_PORT
 
 from ludus.errors import missing_extra
 from nemo_gym._client import ServerClient, ServerReply
@@ -44,7 +45,7 @@ __all__ = [
     "setup_server_client",
 ]
 
-DEFAULT_HEAD_SERVER_PORT = 11000
+DEFAULT_HEAD_SERVER_PORT = HEAD_PORT
 MAX_NUM_TRIES = 3
 #: How often a request between servers of one run is sent before its error is raised, and the seconds in between. NeMo
 #: Gym sends it again without end: a server that is gone would then hang its rollout.
