@@ -110,6 +110,9 @@ class Resources:
     #: Set this to False if running a rollout's tool calls again does not restore its session: turns are not saved.
     replays: ClassVar[bool] = True
 
+    #: Set this if `verify` ends the session, so that it cannot be asked twice.
+    verifies_once: ClassVar[bool] = False
+
     #: Whether a rollout has more than its text: something to open, to call, to play or to close.
     has_session = _ClassFact(_has_session)
 
@@ -182,6 +185,19 @@ class Resources:
         are done or have waited for `limits.group`. `self` was never opened: use only the task and the responses.
         """
         raise TypeError(f"{type(self).__name__} does not define verify_group()")
+
+    @classmethod
+    def application(cls, shared: Any, guard: Any) -> Any:
+        """An ASGI application that serves these resources, behind the server's guard. None stands for ours."""
+        return None
+
+    @classmethod
+    async def run_metrics(cls, config: Any, rollouts: Iterable[Any]) -> dict[str, float]:
+        """Figures of a whole run besides rewards and passes, from its completed and masked rollouts.
+
+        They are computed once at the end of a collection, and stand in `metrics.json` under `own`.
+        """
+        return {}
 
     @def_or_async
     async def close(self) -> None:

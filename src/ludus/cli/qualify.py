@@ -51,6 +51,9 @@ def qualify(
     odd: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="How many odd answers to try; each must end in a verdict.")
     ] = 100,
+    hooks: Annotated[
+        Path | None, typer.Option(help="A file with hooks, or its folder; default: qualify.py of the environment.")
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
 ) -> None:
     """Try to cheat a verifier, and check that right answers get their reward. Exit code 1 if a check fails.
@@ -73,6 +76,7 @@ def qualify(
             dataset=dataset,
             limit=limit,
             seed=seed,
+            hooks=hooks,
             settings=settings,
             thresholds=thresholds,
             odd=odd,

@@ -23,6 +23,7 @@ from ludus.collection.input_choice import input_rows
 from ludus.collection.observers import RunObserver, open_observer
 from ludus.collection.options import Options
 from ludus.collection.output import Output, open_output, write_start
+from ludus.collection.own_metrics import own_metrics
 from ludus.collection.plan import CollectionPlan
 from ludus.collection.progress import Progress
 from ludus.collection.recording import Sink
@@ -63,6 +64,7 @@ class Collection(Results):
         self.options = options
         self.metrics: dict[str, Any] = {}
         self._rollouts: list[Rollout] = []  # of a collection without files
+        self._own_metrics: dict[str, Any] = {}
         self.warnings: list[str] = []
         self.files = Files(options.files.output) if options.files.output is not None else None
         self.observer: RunObserver | None = None  #: what watches the run, if anything does
@@ -219,6 +221,7 @@ class Collection(Results):
         try:
             with fewer_garbage_collections():
                 await collector.run()
+            self._own_metrics = await own_metrics(self._environments.all(), lambda: iter(self), self.warnings)
         except BaseException:
             # On a full disk the metrics cannot be written either: report the first error, not this one.
             with contextlib.suppress(UserError, OSError):
@@ -237,6 +240,8 @@ class Collection(Results):
         self.metrics["model"] = collector.engine.model_stats()
         self.metrics["workers"] = collector.engine.processes()
         self.metrics["loop"] = collector.watchdog.summary()
+        if self._own_metrics:
+            self.metrics["own"] = self._own_metrics
         progress = collector.progress
         resumed = {"resumed": progress.resumed, "turns_kept": progress.turns_kept}
         self.metrics["checkpoints"] = {**resumed, "started_over": progress.started_over}

@@ -12,6 +12,8 @@ from ludus.store.verifiers import verifier_warnings
 #: How many kinds of failures, and how many different tool errors, the table lists.
 MAX_FAILURES = 5
 MAX_TOOL_ERRORS = 5
+#: How many figures of an environment's own the table lists.
+MAX_OWN = 6
 
 
 def facts(metrics: dict[str, Any]) -> list[tuple[str, str]]:
@@ -39,6 +41,10 @@ def facts(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     for name, k in [("pass@k", k) for k in _ks(most)] + [("pass^k", most)] * (most > 1):
         if str(k) in metrics.get(name, {}):
             rows.append((f"{name[:-1]}{k}", f"{metrics[name][str(k)]:.3f} ({mark})"))
+    for environment, figures in (metrics.get("own") or {}).items():
+        shown = [f"{name} {value:.4g}" for name, value in list(figures.items())[:MAX_OWN]]
+        more = [f"{len(figures) - MAX_OWN} more in metrics.json"] if len(figures) > MAX_OWN else []
+        rows.append((f"of {environment}", ", ".join(shown + more)))
     if usage := metrics["usage"]:
         rows.append(("tokens", f"{usage.get('input_tokens', 0):,} in, {usage.get('output_tokens', 0):,} out"))
     if times := _times(metrics["seconds"]):

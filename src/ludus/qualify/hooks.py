@@ -50,7 +50,13 @@ class Hooks:
     def of(cls, folder: Path | None) -> Hooks:
         """Read the `qualify.py` of an environment's folder, if there is one."""
         path = folder / FILE if folder is not None else None
-        return cls(_read(load_file(path), path)) if path is not None and path.is_file() else cls()
+        return cls.read(path) if path is not None and path.is_file() else cls()
+
+    @classmethod
+    def read(cls, path: Path) -> Hooks:
+        """Read a file with hooks, or the `qualify.py` of a folder."""
+        path = path / FILE if path.is_dir() else path
+        return cls(_read(load_file(path), path))
 
     def __contains__(self, name: str) -> bool:
         return name in self._values

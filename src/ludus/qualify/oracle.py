@@ -21,6 +21,7 @@ A script is a text, a turn or a list of turns, as `ScriptedModel` plays them.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ludus.environment import Environment
@@ -45,9 +46,9 @@ class Oracle:
         self.expected: dict[str, tuple[float, str]] = hooks.constant("expected_exploits")
 
     @classmethod
-    def of(cls, environment: Environment) -> Oracle:
-        """Read the environment's `qualify.py` if it has one."""
-        return cls(Hooks.of(environment.folder))
+    def of(cls, environment: Environment, hooks: Path | None = None) -> Oracle:
+        """Read the file `hooks`, or else the environment's `qualify.py` if it has one."""
+        return cls(Hooks.read(hooks) if hooks is not None else Hooks.of(environment.folder))
 
     def place(self, name: str) -> str:
         """`FILE:LINE` of a function of `qualify.py`; empty without it."""

@@ -56,8 +56,9 @@ def qualify(
     settings: dict[str, Any] | None = None,
     thresholds: Thresholds | None = None,
     odd: int = ANSWERS,
+    hooks: Path | None = None,
 ) -> Card:
-    """Test whether an environment's verifier can be trusted.
+    """Test whether an environment's verifier can be trusted. `hooks` is a file in place of its `qualify.py`.
 
     card = qualify("mcqa", limit=5)
     card.verdict, card.not_shown, card.best_exploit
@@ -65,7 +66,7 @@ def qualify(
     if input is not None and dataset is not None:
         raise UserError("both --input and --dataset are given", "Leave one of them out")
     environment = Environment.load(which).copy()
-    oracle = Oracle.of(environment)
+    oracle = Oracle.of(environment, hooks)
     environment.configure({**oracle.settings, **(settings or {})})
     source = input if input is not None else environment.rows(dataset)
     if limit is None and isinstance(source, Generated):

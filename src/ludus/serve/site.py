@@ -109,6 +109,8 @@ class Site:
         environment = environment_of(server, plan)
         shared, agent = await self._open_shared(server, environment)
         if server.kind == "resources_servers":
+            if (own := environment.resources.application(shared, self._guard)) is not None:
+                return self._only_worker(own, server)
             lease = Lease(idle=plan.idle_seconds, max_sessions=-(-plan.max_sessions // plan.workers))  # rounded up
             return ResourcesApp(
                 environment, shared, instance=server.name, guard=self._guard, lease=lease, worker=self.worker
@@ -119,6 +121,12 @@ class Site:
         policies = tuple(plan.allow_policy)
         player = Player(environment, shared, agent, model, tokens=plan.tokens)
         return AgentApp(player, guard=self._guard, allowed_policies=policies, tokens=plan.tokens)
+
+    def _only_worker(self, app: App, server: Server) -> App:
+        if self.plan.workers > 1:
+            cause = f"{server.name} keeps its sessions in one process, and {self.plan.workers} are asked for"
+            raise UserError(cause, "Leave --workers out")
+        return app
 
     async def _open_shared(self, server: Server, environment: Environment) -> tuple[Any, Agent]:
         """The shared object of an environment's sessions, and its agent: both its servers use them."""

@@ -6,8 +6,9 @@ import asyncio
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
 from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -24,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from ludus.errors import Failure, did_you_mean
 from ludus.http.connection import HttpReply
 from ludus.http.in_process import send_request
-from ludus.remote.http import ROLLOUT, connect
+from ludus.remote.http import ROLLOUT, Client, connect
 from ludus.runtime.encoding import encode
 from nemo_gym._errors import connection_error, response_error
 from nemo_gym._responses import field_of
@@ -104,6 +105,7 @@ class ServerClient(BaseModel):
     global_config_dict: DictConfig
 
     _local: dict[str, Any] = PrivateAttr(default_factory=dict)  # the applications of servers of this process, by name
+    _kept: tuple[AsyncExitStack, dict[str, Client]] | None = PrivateAttr(default=None)
 
     @classmethod
     def load_head_server_config(cls) -> BaseServerConfig:
@@ -154,12 +156,35 @@ class ServerClient(BaseModel):
         content_type = headers.pop("content-type", "application/json")
         async with (
             asyncio.timeout(seconds_of(kwargs.get("timeout"))),
-            connect(origin, TOKEN, content_type=content_type) as client,
+            self._connected(origin, content_type) as client,
         ):
             try:
                 return ServerReply(origin, await client.send(method, path, content, _named(headers)))
             except Failure as error:
                 raise connection_error(error) from error
+
+    @asynccontextmanager
+    async def _connected(self, origin: str, content_type: str) -> AsyncIterator[Client]:
+        """A client for a server. Within `kept_connections` its connections are used again by later requests."""
+        if self._kept is None:
+            async with connect(origin, TOKEN, content_type=content_type) as client:
+                yield client
+            return
+        stack, clients = self._kept
+        key = f"{origin} {content_type}"
+        if key not in clients:
+            clients[key] = await stack.enter_async_context(connect(origin, TOKEN, content_type=content_type))
+        yield clients[key]
+
+    @asynccontextmanager
+    async def kept_connections(self) -> AsyncIterator[None]:
+        """Keep connections open between requests until the block ends. All requests must come from one event loop."""
+        async with AsyncExitStack() as stack:
+            self._kept = stack, {}
+            try:
+                yield
+            finally:
+                self._kept = None
 
     def poll_for_status(self, server_name: str) -> str:
         """Whether a server answers: `success`, `connection_error`, `timeout` or `unknown_error`."""

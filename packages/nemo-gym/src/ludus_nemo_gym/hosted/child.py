@@ -25,6 +25,7 @@ from ludus.errors import UserError
 from ludus.http.listening import Listening
 from ludus.runtime.running import run
 from ludus_nemo_gym.hosted.cancelling import Cancelling
+from ludus_nemo_gym.hosted.correlating import Correlating
 from ludus_nemo_gym.hosted.hosting import Hosting
 from ludus_nemo_gym.search_paths import ROOTS
 
@@ -48,9 +49,7 @@ def main() -> None:
     run(_serve(app, folder / "socket", report, source))
 
 
-async def _serve(app: Any, path: Path, report: int, source: Any) -> None:
-    from nemo_gym._simple_server import lifespan
-
+async def _serve(app: Correlating, path: Path, report: int, source: Any) -> None:
     stop = asyncio.Event()
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path))
@@ -58,7 +57,7 @@ async def _serve(app: Any, path: Path, report: int, source: Any) -> None:
     listening.setblocking(False)
     server = Listening(Cancelling(app), listening, channels=True)
     try:
-        async with lifespan(app):
+        async with app.running():
             await server.begin()
             watching = (source, asyncio.get_running_loop(), stop)
             threading.Thread(target=_watch, args=watching, daemon=True).start()

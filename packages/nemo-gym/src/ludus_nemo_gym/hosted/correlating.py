@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from ludus.http.messages import Receive, Scope, Send
@@ -11,10 +13,19 @@ _HEADER = ROLLOUT.encode()
 
 
 class Correlating:
-    """An ASGI application around another one. The calls that a handler makes name the rollout of its request."""
+    """The application of a hosted server. The calls that a handler makes with `client` name the rollout of its
+    request."""
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
+    def __init__(self, app: Any, client: Any) -> None:
+        self._app, self._client = app, client
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the start-up code of the application, and its shutdown code at the end of the block."""
+        from nemo_gym._simple_server import lifespan
+
+        async with self._client.kept_connections(), lifespan(self):
+            yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request within the context of its rollout."""

@@ -16,7 +16,6 @@ from ludus.agents.command_proxy import ProgramCalls, Proxy
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.http.app import Handler
-from ludus.http.connection import HttpReply
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.outcome import Verdict
 from ludus.record import verdict_row
@@ -26,11 +25,9 @@ from ludus.runtime.boundary import step
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
 from ludus_nemo_gym.hosted.resources import HostedResources
+from ludus_nemo_gym.hosted.served import passed_back, passed_on, with_query
 
 _ROLLOUT = ROLLOUT.encode()
-
-#: The headers of a request that are not passed on: they belong to one connection.
-_OF_A_CONNECTION = {b"host", b"content-length", b"connection", b"transfer-encoding", b"accept-encoding", _ROLLOUT}
 
 
 class PlayedRollout(ProgramCalls):
@@ -59,19 +56,13 @@ class PlayedRollout(ProgramCalls):
 
     async def _pass_on(self, incoming: Incoming, resources: HostedResources) -> Reply:
         if incoming.path == "/seed_session" and resources.seeded is not None and self._is_row(incoming):
-            return _copied(resources.seeded)  # the session began when the rollout was opened
-        headers = {
-            str(name, "latin-1"): str(value, "latin-1")
-            for name, value in incoming.scope["headers"]
-            if name not in _OF_A_CONNECTION
-        }
+            return passed_back(resources.seeded)  # the session began when the rollout was opened
         limits = self.episode.limits
         stages = {"/verify": ("verify", limits.verify), "/seed_session": ("open", limits.open)}
         stage, seconds = stages.get(incoming.path, ("tool", limits.tool))
-        query = incoming.scope.get("query_string") or b""
-        path = f"{incoming.path}?{query.decode('latin-1')}" if query else incoming.path
+        path, headers = with_query(incoming.path, incoming), passed_on(incoming)
         work = resources.shared.transport.request(incoming.method, path, incoming.body, headers)
-        return _copied(await step(stage, seconds, work))  # type: ignore[arg-type]
+        return passed_back(await step(stage, seconds, work))  # type: ignore[arg-type]
 
     def _is_row(self, incoming: Incoming) -> bool:
         """Whether the agent sent the row as it was given, with nothing of its own."""
@@ -141,13 +132,6 @@ class Front(Proxy):
 
     async def _resources(self, incoming: Incoming) -> Reply:
         return await self._program(incoming).resources(incoming)
-
-
-def _copied(reply: HttpReply) -> Reply:
-    """The reply of a hosted server, for its agent."""
-    cookies = [(b"set-cookie", value) for name, value in reply.headers if name.lower() == b"set-cookie"]
-    kind = (reply.header("content-type") or "application/json").encode("latin-1")
-    return Reply(reply.body, reply.status, kind=kind, headers=cookies)
 
 
 def _without_indices(row: dict[str, Any]) -> dict[str, Any]:

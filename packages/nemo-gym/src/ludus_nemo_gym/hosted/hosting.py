@@ -28,7 +28,7 @@ class Hosting(BaseModel):
     added: list[str] = []
     part: str = "resources"
 
-    def build(self) -> Any:
+    def build(self) -> Correlating:
         """The application. Raises a `UserError` that names what is missing or wrong."""
         source = self.source
         entry = str(self.block.get("entrypoint") or ENTRY)
@@ -47,7 +47,7 @@ class Hosting(BaseModel):
         kind = source.server_class(module, entry)
         try:
             client = self._client()
-            app = Correlating(application_of(kind(config=self._config(kind), server_client=client)))
+            app = Correlating(application_of(kind(config=self._config(kind), server_client=client)), client)
             client._local[self.instance] = app
         except UserError:
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +11,15 @@ from pydantic import ConfigDict
 
 from ludus.errors import Failure
 from ludus.http.connection import HttpReply
+from ludus.record import verdict_row
 from ludus.remote.http import Client
 from ludus.remote.resources import RemoteGame, RemoteResources
 from ludus.resources import ResourcesConfig
+from ludus.response import complete_usage
+from ludus.rollout import Rollout
+from ludus.runtime.encoding import encode
 from ludus_nemo_gym.hosted.model_servers import model_servers
+from ludus_nemo_gym.hosted.served import ServedApp
 from ludus_nemo_gym.hosted.settings import HostedSettings
 from ludus_nemo_gym.hosted.transports import ServerTransport, transport_of
 
@@ -44,6 +49,7 @@ class HostedResources(RemoteResources):
     Config = HostedConfig
     shared: Hosted  # type: ignore[assignment]
     verifier = None
+    verifies_once = True  # many servers forget a session with its verdict
 
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
@@ -59,6 +65,25 @@ class HostedResources(RemoteResources):
             transport_of(config.hosting(models), isolate=config.isolate) as transport,
         ):
             yield Hosted(Client(transport), transport)
+
+    @classmethod
+    def application(cls, shared: Hosted, guard: Any) -> ServedApp:
+        """The server's own routes, behind our guard."""
+        return ServedApp(shared.transport, guard)
+
+    @classmethod
+    async def run_metrics(cls, config: HostedConfig, rollouts: Iterable[Rollout]) -> dict[str, float]:
+        """What the server's `/aggregate_metrics` computes, if its code computes metrics of its own.
+
+        The server is started once more for it.
+        """
+        if not config.source.computes_metrics():
+            return {}
+        body = encode({"verify_responses": list(verify_responses(rollouts))})
+        async with cls.share(config) as hosted:
+            reply = hosted.client.checked(await hosted.client.post("/aggregate_metrics", body))
+        figures = reply.get("key_metrics") if isinstance(reply, dict) else None
+        return figures if isinstance(figures, dict) else {}
 
     async def _begin(self, path: str, task: Any) -> HttpReply:
         try:
@@ -80,3 +105,17 @@ class HostedResources(RemoteResources):
 
 class HostedGame(HostedResources, RemoteGame):
     """A game server that was written for NeMo Gym: `/reset` and `/step`."""
+
+
+def verify_responses(rollouts: Iterable[Rollout]) -> Iterator[dict[str, Any]]:
+    """Rollouts as `/aggregate_metrics` wants them: the fields of the verdict and the task, without long ones."""
+    numbers: dict[str, int] = {}
+    for rollout in rollouts:
+        verdict = rollout.verdict
+        if verdict is not None:
+            row = {key: value for key, value in rollout.job.row.items() if key != "responses_create_params"}
+            row |= verdict_row(verdict)
+            row["_ng_task_index"] = numbers.setdefault(rollout.task_id, len(numbers))
+            row["_ng_rollout_index"] = rollout.job.repeat
+            row["response"] = {"usage": complete_usage(rollout.usage)} if rollout.usage else {}
+            yield {**row, "mask_sample": True} if verdict.mask else row

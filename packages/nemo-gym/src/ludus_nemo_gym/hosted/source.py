@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from ludus_nemo_gym.hosted.importing import import_fresh
 from ludus_nemo_gym.names import AGENTS, KINDS, RESOURCES
 
 ENTRY = "app.py"
+
+#: The methods with which a server computes metrics of its own.
+_METRICS = re.compile(rb"def (compute_metrics|get_key_metrics|compute_repeat_metrics|aggregate_metrics)\b")
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,11 @@ class ServerSource:
         hint = "End it with: if __name__ == '__main__': CLASS.run_webserver()"
         raise UserError(f"{self.folder / entry} defines no server", hint)
 
+    def computes_metrics(self) -> bool:
+        """Whether the code has metrics of its own, besides the means that every server has."""
+        files = (path for folder in (self.folder, *self.code_of_others()) for path in _python_files(folder))
+        return any(_METRICS.search(path.read_bytes()) for path in files)
+
     def code_of_others(self) -> tuple[Path, ...]:
         """The folders of other servers of the checkout that this server imports, and those that they import."""
         folders: dict[Path, None] = {}
@@ -86,15 +95,21 @@ class ServerSource:
         return tuple(sorted(folders))
 
 
+def _python_files(folder: Path) -> Iterator[Path]:
+    """The Python files of a folder, without its tests."""
+    for path in sorted(folder.rglob("*.py")):
+        if not {"tests", "__pycache__", ".venv"} & set(path.relative_to(folder).parts):
+            yield path
+
+
 def imports_of(folder: Path) -> Iterator[str]:
     """The modules that the Python files of a folder import, at the top or in functions, without its tests."""
-    for path in sorted(folder.rglob("*.py")):
-        if not {"tests", "__pycache__"} & set(path.relative_to(folder).parts) and ".venv" not in path.parts:
-            for node in ast.walk(_parsed(path)):
-                if isinstance(node, ast.Import):
-                    yield from (alias.name for alias in node.names)
-                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                    yield node.module
+    for path in _python_files(folder):
+        for node in ast.walk(_parsed(path)):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module
 
 
 def _imported_folders(folder: Path, root: Path) -> Iterator[Path]:

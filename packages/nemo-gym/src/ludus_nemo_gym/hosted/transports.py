@@ -53,10 +53,8 @@ class InProcess:
     @asynccontextmanager
     async def started(cls, hosting: Hosting) -> AsyncIterator[InProcess]:
         """Build the application and run its start-up code."""
-        from nemo_gym._simple_server import lifespan
-
         app = hosting.build()
-        async with lifespan(app):
+        async with app.running():
             yield cls(app, hosting.instance)
 
 

@@ -1,0 +1,54 @@
+"""`ludus serve FOLDER`: the server that people had, on the same routes, behind our guard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ludus.http.app import ROLLOUT_PREFIX, App, Handler
+from ludus.http.connection import HttpReply
+from ludus.http.guard import Guard
+from ludus.http.messages import Incoming, Reply
+
+#: The headers of a request that are not passed on: they belong to one connection, or are the guard's.
+_NOT_PASSED_ON = {b"host", b"content-length", b"connection", b"transfer-encoding", b"accept-encoding", b"authorization"}
+#: The headers of a reply that are not passed back.
+_NOT_PASSED_BACK = {b"content-length", b"content-type", b"connection", b"transfer-encoding", b"date", b"server"}
+
+
+class ServedApp(App):
+    """Passes every request to a hosted server, and its reply back."""
+
+    def __init__(self, transport: Any, guard: Guard) -> None:
+        super().__init__(guard)
+        self._transport = transport
+        self.routes = {key: self.routes[key] for key in (("GET", "/health"), ("GET", "/metrics"))}
+
+    def _other(self, incoming: Incoming) -> Handler:
+        return self._pass_on
+
+    async def _pass_on(self, incoming: Incoming) -> Reply:
+        path = incoming.path if incoming.rollout is None else f"{ROLLOUT_PREFIX}{incoming.rollout}{incoming.path}"
+        work = self._transport.request(incoming.method, with_query(path, incoming), incoming.body, passed_on(incoming))
+        return passed_back(await incoming.cancel_on_disconnect(work))
+
+
+def with_query(path: str, incoming: Incoming) -> str:
+    """A path with the query of a request."""
+    query = (incoming.scope.get("query_string") or b"").decode("latin-1")
+    return f"{path}?{query}" if query else path
+
+
+def passed_on(incoming: Incoming) -> dict[str, str]:
+    """The headers of a request that a hosted server gets."""
+    return {
+        str(name, "latin-1"): str(value, "latin-1")
+        for name, value in incoming.scope["headers"]
+        if name not in _NOT_PASSED_ON
+    }
+
+
+def passed_back(reply: HttpReply) -> Reply:
+    """The reply of a hosted server."""
+    headers = [(name, value) for name, value in reply.headers if name.lower() not in _NOT_PASSED_BACK]
+    kind = (reply.header("content-type") or "application/json").encode("latin-1")
+    return Reply(reply.body, reply.status, kind=kind, headers=headers)
