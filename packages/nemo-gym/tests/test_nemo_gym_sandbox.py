@@ -201,10 +201,12 @@ async def test_a_provider_that_ludus_does_not_speak_says_what_takes_its_place(na
 
 
 @pytest.mark.parametrize(("name", "program"), [("docker", "docker"), ("apptainer", "apptainer")])
-async def test_a_missing_program_is_named_with_its_replacement(name: str, program: str, monkeypatch, tmp_path):
+async def test_a_missing_program_is_named_with_its_replacement(name: str, program: str, monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("PATH", str(tmp_path))
     sandbox = AsyncSandbox({name: {}})
-    with pytest.raises(SandboxCreateError, match=rf"needs {program}, which is not installed.*\{{ludus: \{{\}}\}}"):
+    problem = f"sandbox provider {name} needs {program}, which is not installed. Install it, or let Ludus's sandboxes"
+    assert problem in caplog.text
+    with pytest.raises(SandboxCreateError, match=rf"{problem} .*\{{ludus: \{{\}}\}}"):
         await sandbox.start(SandboxSpec(image="python:3.12"))
 
 

@@ -9,7 +9,12 @@ from typing import Any
 log = logging.getLogger("nemo_gym.sandbox")
 
 #: What a user can do where a provider is missing.
-INSTEAD = "Install it, or let Ludus's sandboxes take its place: {ludus: {}}"
+INSTEAD = "let Ludus's sandboxes take its place: {ludus: {}}"
+
+
+def missing_program(provider: str, program: str) -> str:
+    """What to say if a program is not installed."""
+    return f"sandbox provider {provider} needs {program}, which is not installed. Install it, or {INSTEAD}"
 
 
 def warn_unknown(provider: str, settings: Mapping[str, Any]) -> None:

@@ -198,7 +198,9 @@ class LudusProvider:
         if isinstance(error, TimeoutError):
             return f"sandbox provider {self.name}: the sandbox did not open in time"
         words = error.cause if isinstance(error, SandboxError) else " ".join(str(error).split())
-        instead = f". {INSTEAD}" if self.name != "ludus" else ""
+        instead = f". Or {INSTEAD}" if self.name != "ludus" else ""
+        if "no container engine answers" in words:
+            instead += ". Name a folder or a tar archive for it in the setting images"
         named = words if self.name in words else f"sandbox provider {self.name}: {words}"
         return f"{named}{instead}"
 

@@ -48,10 +48,13 @@ class _MissingProvider:
     async def aclose(self) -> None:
         """There is nothing to close."""
 
-    def _refuse(self) -> NoReturn:
+    def problem(self) -> str:
+        """Why it cannot work, and what can."""
         instead = "use Ludus's sandboxes, {ludus: {}}, or docker, apptainer, daytona, e2b"
-        needed = f"sandbox provider {self.name} needs {self.needs}, which Ludus does not call"
-        raise SandboxCreateError(f"{needed}: {instead}")
+        return f"sandbox provider {self.name} needs {self.needs}, which Ludus does not call: {instead}"
+
+    def _refuse(self) -> NoReturn:
+        raise SandboxCreateError(self.problem())
 
 
 class EcsFargateProvider(_MissingProvider):

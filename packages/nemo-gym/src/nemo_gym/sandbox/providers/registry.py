@@ -63,8 +63,12 @@ def get_provider_class(name: str) -> Any:
 def create_provider(provider_config: Mapping[str, Any]) -> Any:
     """The provider of `{NAME: settings}`.
 
-    A provider that this machine cannot run is still made. Its `create` raises a `SandboxCreateError` that says what is
-    missing, so that a server can be built and tested on a machine without it.
+    A provider that this machine cannot run is made too, so that a server can be built and tested without it. What is
+    missing is logged now, and raised as a `SandboxCreateError` when a sandbox is wanted.
     """
     name, settings = provider_of(provider_config)
-    return get_provider_class(name)(**settings)
+    provider = get_provider_class(name)(**settings)
+    problem = getattr(provider, "problem", None)
+    if callable(problem) and isinstance(why := problem(), str):
+        log.warning("%s", why)
+    return provider

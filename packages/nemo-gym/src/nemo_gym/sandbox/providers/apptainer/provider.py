@@ -15,7 +15,7 @@ from typing import Any
 
 from nemo_gym.sandbox.providers._commands import Ended, run_command
 from nemo_gym.sandbox.providers._files import mode_of, reading, writing
-from nemo_gym.sandbox.providers._instead import INSTEAD, warn_unknown
+from nemo_gym.sandbox.providers._instead import missing_program, warn_unknown
 from nemo_gym.sandbox.providers._shell import BACKGROUND, READ, RUN, WRITE, checked_variables, script
 from nemo_gym.sandbox.providers.base import (
     SandboxCreateError,
@@ -70,6 +70,10 @@ class ApptainerProvider:
         self._default_timeout_s = default_timeout_s
         self._slots = asyncio.Semaphore(concurrency)
         warn_unknown(self.name, settings)
+
+    def problem(self) -> str | None:
+        """Why it cannot work on this machine, or None."""
+        return None if shutil.which(self._binary) else missing_program(self.name, self._binary)
 
     async def create(self, spec: SandboxSpec) -> SandboxHandle:
         """Start an instance of the spec's image."""
@@ -212,12 +216,10 @@ class ApptainerProvider:
     async def _apptainer(
         self, arguments: Sequence[str], timeout_s: float, *, env: Mapping[str, str] | None = None, **options: Any
     ) -> Ended:
-        program = shutil.which(self._binary)
-        if program is None:
-            needed = f"sandbox provider apptainer needs {self._binary}, which is not installed"
-            raise SandboxCreateError(f"{needed}. {INSTEAD}")
+        if (problem := self.problem()) is not None:
+            raise SandboxCreateError(problem)
         return await run_command(
-            [program, *arguments], timeout_s=timeout_s, env=env if env is not None else _environment({}), **options
+            [self._binary, *arguments], timeout_s=timeout_s, env=env if env is not None else _environment({}), **options
         )
 
     async def _stop_late(self, handle: SandboxHandle) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from nemo_gym.sandbox.providers._commands import Ended, run_command
 from nemo_gym.sandbox.providers._files import absolute, writing
-from nemo_gym.sandbox.providers._instead import INSTEAD, warn_unknown
+from nemo_gym.sandbox.providers._instead import missing_program, warn_unknown
 from nemo_gym.sandbox.providers._shell import KILL_MARKED, MAKE_PARENT, READ, RUN, script
 from nemo_gym.sandbox.providers.base import (
     SandboxCreateError,
@@ -69,6 +69,10 @@ class DockerProvider:
         self._default_timeout_s = default_timeout_s
         self._slots = asyncio.Semaphore(concurrency)
         warn_unknown(self.name, settings)
+
+    def problem(self) -> str | None:
+        """Why it cannot work on this machine, or None."""
+        return None if shutil.which(self._binary) else missing_program(self.name, self._binary)
 
     async def create(self, spec: SandboxSpec) -> SandboxHandle:
         """Start a container of the spec's image. It ends by itself after `ttl_s`, or a day."""
@@ -192,10 +196,9 @@ class DockerProvider:
         """Nothing: containers that are open stay until they are closed or their life is over."""
 
     async def _docker(self, arguments: Sequence[str], timeout_s: float, **options: Any) -> Ended:
-        program = shutil.which(self._binary)
-        if program is None:
-            raise SandboxCreateError(f"sandbox provider docker needs {self._binary}, which is not installed. {INSTEAD}")
-        return await run_command([program, *arguments], timeout_s=timeout_s, **options)
+        if (problem := self.problem()) is not None:
+            raise SandboxCreateError(problem)
+        return await run_command([self._binary, *arguments], timeout_s=timeout_s, **options)
 
     async def _checked(self, *arguments: str) -> None:
         ended = await self._docker(arguments, _WORK)
