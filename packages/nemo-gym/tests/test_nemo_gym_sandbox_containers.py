@@ -91,7 +91,7 @@ async def ends_what_it_started(provider: dict[str, Any], tmp_path: Path) -> None
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert not lives(int(pid))
+        await ended(int(pid))
         result = await sandbox.exec("sleep 600", timeout_s=0.01)
         assert (result.return_code, result.error_type) == (124, "timeout")
 
@@ -102,6 +102,13 @@ async def content(path: Path) -> str:
         while not path.exists():  # noqa: ASYNC110, ASYNC240
             await asyncio.sleep(0.01)
     return path.read_text()  # noqa: ASYNC240
+
+
+async def ended(pid: int) -> None:
+    """Return when a process that was killed has ended."""
+    async with asyncio.timeout(60):
+        while lives(pid):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def lives(pid: int) -> bool:

@@ -90,6 +90,7 @@ async def run_command(
             await process.wait()
         except BaseException:
             kill_group(process.pid)
+            await process.wait()
             raise
         if not keep_background:
             kill_group(process.pid)
