@@ -1,4 +1,4 @@
-"""A configuration is translated into what Ludus starts, without secrets and without foreign code."""
+"""A configuration is translated into what Ludus starts, without secrets."""
 
 from __future__ import annotations
 
@@ -431,14 +431,19 @@ def test_the_error_for_an_unknown_server_names_known_ones():
         launched(tree=foreign("responses_api_agents"))
 
 
-def test_foreign_code_is_not_started_but_its_url_can_be_named(tmp_path: Path):
-    code = tmp_path / "resources_servers" / "sudoku_xl" / "app.py"
+def test_a_server_that_runs_elsewhere_is_named_by_its_address(tmp_path: Path):
+    for where in ({"url": "http://h:1/"}, {"host": "h", "port": 1}):
+        assert instance(launched(tree=foreign(**where)), "theirs").part == RemotePart("http://h:1")
+
+
+@pytest.mark.parametrize("kind", ["responses_api_agents", "responses_api_models"])
+def test_the_code_of_an_agent_or_a_model_is_not_started_but_its_url_can_be_named(kind: str, tmp_path: Path):
+    code = tmp_path / kind / "sudoku_xl" / "app.py"
     code.parent.mkdir(parents=True)
     code.write_text("raise SystemExit('this must not run')")
     with pytest.raises(UserError, match=r"sudoku_xl/app.py is not Ludus's code.*'\+\+theirs.*url=http://HOST:PORT'"):
-        launched(tree=foreign())
-    for where in ({"url": "http://h:1/"}, {"host": "h", "port": 1}):
-        assert instance(launched(tree=foreign(**where)), "theirs").part == RemotePart("http://h:1")
+        launched(tree=foreign(kind))
+    assert instance(launched(tree=foreign(kind, url="http://h:1/")), "theirs").part == RemotePart("http://h:1")
 
 
 def test_a_ludus_agent_plays_a_foreign_resources_server():
@@ -491,7 +496,8 @@ def test_ludus_environment_is_used_instead_of_an_app_on_disk(tmp_path: Path):
     (folder / "configs" / "mcqa.yaml").write_text(yaml.safe_dump(tree))
     launch = launched(f"+config_paths=[{MCQA}]")
     assert instance(launch, "mcqa").part == ResourcesPart("mcqa")
-    assert launch.notes == ["mcqa is Ludus's environment mcqa, not resources_servers/mcqa/app.py"]
+    (note,) = launch.notes
+    assert note.startswith("mcqa is Ludus's environment mcqa, not resources_servers/mcqa/app.py")
 
 
 def test_a_configuration_without_servers_is_reported():

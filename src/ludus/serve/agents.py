@@ -27,7 +27,7 @@ from ludus.remote.http import ROLLOUT
 from ludus.resources import Resources
 from ludus.rollout import Job, Rollout, rollout_id
 from ludus.runtime.encoding import encode
-from ludus.serve.aggregate import aggregate_metrics
+from ludus.serve.behind import MetricsRoute
 from ludus.serve.openapi import describe_agent
 from ludus.serve.policies import Policies
 from ludus.serve.resources import checked_task, refused_row, requested_seed, with_verdict
@@ -62,7 +62,7 @@ class AgentApp(App):
             ("POST", "/v1/responses"): self.responses,
             ("POST", "/v1/chat/completions"): self.chat_completions,
             ("POST", "/v1/messages"): self.messages,
-            ("POST", "/aggregate_metrics"): aggregate_metrics,
+            ("POST", "/aggregate_metrics"): MetricsRoute(player.environment, player.shared),
             ("GET", "/openapi.json"): self.openapi,
         }
 

@@ -30,7 +30,7 @@ from ludus.runtime.boundary import step
 from ludus.runtime.encoding import encode
 from ludus.runtime.numbers import whole_number
 from ludus.runtime.threads import awaited
-from ludus.serve.aggregate import aggregate_metrics
+from ludus.serve.behind import STATELESS, MetricsRoute, reverify_mode, server_behind
 from ludus.serve.mcp import TOKEN_HEADER, McpEndpoint
 from ludus.serve.openapi import describe_resources
 from ludus.serve.sessions import Lease, Session, Sessions
@@ -60,6 +60,7 @@ class ResourcesApp(App):
         self.environment = environment
         self.sessions = Sessions(environment, shared, lease, worker)
         self.mcp: McpEndpoint | None = None
+        self._behind = server_behind(environment, shared)
         self.cookie = f"{environment.resources.__name__}___{instance or environment.name}"
         is_game = issubclass(environment.resources, Game)
         self._takes_any_row = environment.resources.open is Resources.open and not is_game
@@ -67,7 +68,7 @@ class ResourcesApp(App):
             ("POST", "/seed_session"): self.seed_session,
             ("POST", "/verify"): self.verify,
             ("POST", "/close_session"): self.close_session,
-            ("POST", "/aggregate_metrics"): aggregate_metrics,
+            ("POST", "/aggregate_metrics"): MetricsRoute(environment, shared),
             ("GET", "/reverify_mode"): self.reverify_mode,
             ("GET", "/openapi.json"): self.openapi,
         }
@@ -170,8 +171,8 @@ class ResourcesApp(App):
         return Reply.of({"closed": await self.sessions.close(session_id)})
 
     async def reverify_mode(self, incoming: Incoming) -> Reply:
-        """Whether a stored rollout can be judged again without its session: yes, by replay if it has state."""
-        return Reply(b'"stateless"')
+        """Whether a stored rollout can be judged again without its session: ours can, by replay if it has state."""
+        return Reply.of(await reverify_mode(self._behind))
 
     async def openapi(self, incoming: Incoming) -> Reply:
         """The routes, and the tools with their real schemas."""
@@ -222,7 +223,7 @@ class ResourcesApp(App):
     async def _verify_without_session(self, incoming: Incoming, row: dict[str, Any], response: Response) -> Verdict:
         task, seed, environment = self._task(row), self._seed_of(incoming, row), self.environment
         session = self.sessions.fresh(seed, seed_known=requested_seed(incoming) is not None)
-        if not session.has_session:
+        if not session.has_session or (self._behind and await reverify_mode(self._behind) == STATELESS):
             return await judge_text(session, task, response, environment.limits)
         name = digest(row)
         job = Job(name, name, 0, task, row, seed=seed, environment=environment.name)

@@ -40,7 +40,8 @@ class Site:
         self.apps: dict[str, App] = {}
         self.waiting_for = "its plan"
         self._guard = Guard(token=plan.token(), body_bytes=plan.body_bytes)
-        self._shared: dict[str, tuple[Any, Agent]] = {}
+        self._shared: dict[str, Any] = {}
+        self._agents: dict[str, Agent] = {}
         self._models: dict[str, Model] = {}
         self._listening: list[Listening] = []
         self._stack = contextlib.AsyncExitStack()
@@ -107,7 +108,7 @@ class Site:
         if server.kind == "responses_api_models":
             return ModelApp(self._models[server.name], guard=self._guard)
         environment = environment_of(server, plan)
-        shared, agent = await self._open_shared(server, environment)
+        shared = await self._open_shared(server, environment)
         if server.kind == "resources_servers":
             if (own := environment.resources.application(shared, self._guard)) is not None:
                 return self._only_worker(own, server)
@@ -119,6 +120,7 @@ class Site:
         if model is None:
             raise UserError(f"agent {server.name} names no model server", "Give one with --model SPEC")
         policies = tuple(plan.allow_policy)
+        agent = await self._open_agent(server, environment)
         player = Player(environment, shared, agent, model, tokens=plan.tokens)
         return AgentApp(player, guard=self._guard, allowed_policies=policies, tokens=plan.tokens)
 
@@ -128,14 +130,20 @@ class Site:
             raise UserError(cause, "Leave --workers out")
         return app
 
-    async def _open_shared(self, server: Server, environment: Environment) -> tuple[Any, Agent]:
-        """The shared object of an environment's sessions, and its agent: both its servers use them."""
-        key = f"{server.environment} {server.settings} {server.resources}"
+    async def _open_shared(self, server: Server, environment: Environment) -> Any:
+        """The shared object of an environment's sessions. Servers use the same one if their resources are the same."""
+        settings = {key: value for key, value in server.settings.items() if key.startswith("resources.")}
+        key = f"{server.environment} {settings} {server.resources}"
         if key not in self._shared:
-            enter = self._stack.enter_async_context
-            shared = await enter(environment.share())
-            self._shared[key] = shared, await enter(environment.agent.share())
+            self._shared[key] = await self._stack.enter_async_context(environment.share())
         return self._shared[key]
+
+    async def _open_agent(self, server: Server, environment: Environment) -> Agent:
+        """The agent of an environment, with what its rollouts share."""
+        key = f"{server.environment} {server.settings} {server.resources}"
+        if key not in self._agents:
+            self._agents[key] = await self._stack.enter_async_context(environment.agent.share())
+        return self._agents[key]
 
 
 def check(plan: Plan) -> None:

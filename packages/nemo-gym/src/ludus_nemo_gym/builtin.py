@@ -24,7 +24,7 @@ from ludus_nemo_gym.names import (
     MODELS,
     RESOURCES,
 )
-from ludus_nemo_gym.search_paths import environment_folder, environment_names, normal
+from ludus_nemo_gym.search_paths import environment_folder, environment_names, foreign_code, normal
 from ludus_nemo_gym.trees import MISSING, Tree
 
 _PATH = re.compile(
@@ -52,6 +52,10 @@ def builtin_config(name: str) -> Tree | None:
     if match["kind"] == AGENTS:
         return _agent(part, name)
     folder = environment_folder(part)
+    if folder is None and (code := foreign_code(RESOURCES, part)) is not None:
+        configs = sorted(path.stem for path in code.parent.glob("configs/*.yaml"))
+        hint = f"Choose one: --resources-server {part}/NAME; the names are: {', '.join(configs) or 'none'}"
+        raise UserError(f"{code.parent} has no configs/{stem}.yaml", hint)
     if folder is None:
         raise UserError(f"{name}: there is no environment {part}", did_you_mean(part, environment_names()))
     return environment_config(part, stem, folder)

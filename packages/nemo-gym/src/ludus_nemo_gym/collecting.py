@@ -47,6 +47,8 @@ Row = dict[str, Any]
 Key = tuple[int, int]
 ATTEMPTS = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
 DEFAULT_ATTEMPTS = 3
+#: The failures of a server that has no metrics of its own.
+_NO_METRICS = ("http_404", "http_405")
 #: The default number of rollouts in flight: as many connections as NeMo Gym opens to one server.
 CONCURRENCY = 1024
 
@@ -90,6 +92,7 @@ class RemoteCollection:
         self.attempts: Counter[Key] = Counter()
         self.done: set[Key] = set()
         self.collection: Collection | None = None
+        self.notes: list[str] = []
         self._stack = contextlib.ExitStack()
         self._agent = RunningAgents()
         self._rollouts: Journal
@@ -142,13 +145,16 @@ class RemoteCollection:
     async def _aggregated(self, name: str, body: bytes) -> Row | None:
         """The statistics that an agent's server computes; None if no server computes any."""
         url = self.running.agents.get(name)
-        if url is not None:
-            async with connect(url, TOKEN) as client:
-                with contextlib.suppress(Failure):
-                    metrics = client.checked(await client.post("/aggregate_metrics", body))
-                    if isinstance(metrics, dict):
-                        return metrics
-        return None
+        if url is None:
+            return None
+        async with connect(url, TOKEN) as client:
+            try:
+                metrics = client.checked(await client.post("/aggregate_metrics", body))
+            except Failure as failure:
+                if failure.kind not in _NO_METRICS:
+                    self.notes.append(f"{name}: its server computed no metrics, so Ludus's are written: {failure}")
+                return None
+        return metrics if isinstance(metrics, dict) else None
 
     def _materialize(self) -> Path:
         """Write the rows as they will be sent into a draft file."""

@@ -161,6 +161,7 @@ def ng_reverify(arguments: Arguments) -> int:
     print_notes(launch.notes)
     with served(launch) as head, work.joined(judge_failed_only=bool(tree.get("judge_failed_only"))) as source:
         running = work.judges(asyncio.run(find_running(head)), resources_of)
+        print_notes(work.notes)
         return collect(
             CollectOptions(
                 source,
@@ -255,6 +256,7 @@ def _collect(remote: RemoteCollection) -> int:
         completed = _summarise(remote.collection.metrics)
     if remote.options.aggregate:
         asyncio.run(remote.write_metrics())
+        print_notes(remote.notes)
         _print_key_metrics(files.metrics)
     print(f"Fully materialized inputs: {files.inputs}")
     print(f"Rollouts: {files.rollouts}")

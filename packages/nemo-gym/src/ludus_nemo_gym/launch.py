@@ -36,6 +36,17 @@ class ResourcesPart:
 
 
 @dataclass
+class HostedPart(ResourcesPart):
+    """A resources server whose own code runs: `environment` is its folder. `turns`: it is a game.
+
+    Its settings are those of `HostedConfig`. They name the environment variables of secrets.
+    """
+
+    instance: str = ""
+    turns: bool = False
+
+
+@dataclass
 class AgentPart:
     """One of Ludus's agents: its type, its settings, the instances of its resources and its model, and its limits."""
 
@@ -69,6 +80,8 @@ class Instance:
     def description(self) -> str:
         """A short description for a table."""
         part = self.part
+        if isinstance(part, HostedPart):
+            return f"code in {part.environment}"
         if isinstance(part, ResourcesPart):
             return f"environment {part.environment}"
         if isinstance(part, AgentPart):

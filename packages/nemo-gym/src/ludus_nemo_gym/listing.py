@@ -9,9 +9,12 @@ from typing import Any
 from ludus.errors import UserError, did_you_mean
 from ludus.folder import folders, read_file
 from ludus_nemo_gym.entry_points import print_columns
+from ludus_nemo_gym.hosted.source import ServerSource
 from ludus_nemo_gym.models import MODEL_CONFIGS, STARTS_VLLM
-from ludus_nemo_gym.names import AGENT_TYPES, DOMAIN_OF
-from ludus_nemo_gym.search_paths import environment_folder, environment_names, roots
+from ludus_nemo_gym.names import AGENT_TYPES, AGENTS, DOMAIN_OF, RESOURCES
+from ludus_nemo_gym.search_paths import environment_folder, environment_names, own_code, roots
+from ludus_nemo_gym.servers import find_servers
+from ludus_nemo_gym.trees import read_yaml
 
 Entry = dict[str, Any]
 KINDS = ("benchmarks", "environments", "agents", "models", "resources-servers")
@@ -27,7 +30,9 @@ def entries(kind: str) -> list[Entry]:
         return [{"name": name, "description": f"Ludus's agent {agent}"} for name, agent in AGENT_TYPES.items()]
     if kind == "models":
         return [{"name": name, "description": _settings(name)} for name in MODEL_CONFIGS if name not in STARTS_VLLM]
-    return [_environment(name) for name in environment_names()]
+    names, code = environment_names(), own_code()
+    own = [_own_code(name, folder) for name, folder in code.items() if name not in names]
+    return sorted([*map(_environment, names), *own], key=lambda entry: str(entry["name"]))
 
 
 def show(kind: str, name: str | None, query: str | None, filters: dict[str, str], as_json: bool) -> int:
@@ -77,6 +82,34 @@ def _environment(name: str) -> Entry:
             f"resources_servers/{name}/{dataset.path}" for dataset in file.datasets if dataset.path is not None
         ],
         "path": str(Path(folder)),
+    }
+
+
+def _own_code(name: str, folder: Path) -> Entry:
+    """A resources server whose code is an `app.py`, by the configuration file that is named after it."""
+    source = ServerSource.find(str(folder))
+    config = next(iter(source.configs), None) if source is not None else None
+    entry: Entry = {"name": name, "status": "yours", "description": "", "path": str(folder)}
+    if config is None:
+        return {**entry, "description": "it has no configs/*.yaml"}
+    try:
+        servers, _ = find_servers(read_yaml(config))
+    except UserError as error:
+        return {**entry, "description": str(error), "status": "broken"}
+    own = next((server for server in servers if (server.kind, server.implementation) == (RESOURCES, name)), None)
+    agents = [server for server in servers if server.kind == AGENTS]
+    block = own.block if own is not None else {}
+    datasets = [data for server in agents for data in server.block.get("datasets") or () if isinstance(data, dict)]
+    return {
+        "name": name,
+        "domain": str(block.get("domain") or ""),
+        "kind": next((AGENT_TYPES.get(agent.implementation, agent.implementation) for agent in agents), ""),
+        "status": "yours",
+        "description": str(block.get("description") or ""),
+        "agents": [agent.name for agent in agents],
+        "config": f"{RESOURCES}/{name}/configs/{config.name}",
+        "datasets": [str(data.get("jsonl_fpath")) for data in datasets],
+        "path": str(folder),
     }
 
 

@@ -59,7 +59,7 @@ def _masked(tree: Any, secrets: list[str]) -> Any:
     if isinstance(tree, dict):
         return {
             redacted(key, *secrets): MASK
-            if is_secret_key(key) and value not in (None, "") and not _unset(value)
+            if is_secret_key(key) and value not in (None, "") and not is_placeholder(value)
             else _masked(value, secrets)
             for key, value in tree.items()
         }
@@ -70,7 +70,7 @@ def _masked(tree: Any, secrets: list[str]) -> Any:
     return tree
 
 
-def _unset(value: Any) -> bool:
+def is_placeholder(value: Any) -> bool:
     """Whether a value is a placeholder: `???` or a `${...}` without a default."""
     return isinstance(value, str) and (value == "???" or bool(re.fullmatch(r"\$\{[^{},]*\}", value)))
 
@@ -80,4 +80,4 @@ def _texts(value: Any) -> list[str]:
         return [text for item in value.values() for text in _texts(item)]
     if isinstance(value, list):
         return [text for item in value for text in _texts(item)]
-    return [str(value)] if not isinstance(value, bool) and value is not None and not _unset(value) else []
+    return [str(value)] if not isinstance(value, bool) and value is not None and not is_placeholder(value) else []

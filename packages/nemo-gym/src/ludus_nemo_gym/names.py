@@ -11,6 +11,9 @@ RELAY = "legacy_agent"
 
 HEAD_SERVER = "head_server"
 
+#: The key that makes a server's own code run where Ludus has an environment of the same name.
+PREFER_OWN_CODE = "prefer_own_code"
+
 #: Each kind's name in a sentence.
 KIND_NAMES = {RESOURCES: "resources server", AGENTS: "agent", MODELS: "model server"}
 
@@ -66,6 +69,7 @@ GLOBAL_KEYS = set(
     "model_call_capture_dir token_id_capture skip_verification skip_verification_reward profiling_enabled "
     "uvicorn_logging_show_200_ok global_aiohttp_connector_limit global_aiohttp_connector_limit_per_host "
     "global_aiohttp_client_request_debug hf_token environment_routing_mode environment_server_name "
-    "environment_server_routes error_on_agent_without_environment_server allow_unsupported_pairing telemetry".split()
+    "environment_server_routes error_on_agent_without_environment_server allow_unsupported_pairing telemetry "
+    "prefer_own_code".split()
 )
 GLOBAL_PREFIXES = ("wandb_", "mlflow_", "global_aiohttp_")

@@ -2,6 +2,7 @@
 
 Each rollout is joined to its row by its indices. A server says by `/reverify_mode` whether it can judge without the
 session of the rollout. Ludus's servers can: they run the recorded tool calls again where their verdict needs state.
+They do the same for a server whose own code does not say.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ludus.runtime.encoding import encode
 from ludus_nemo_gym.agent_servers import TOKEN, RunningServers, agent_of
 from ludus_nemo_gym.collecting import OutputFiles, read_rollouts
 from ludus_nemo_gym.config import GymConfig
-from ludus_nemo_gym.launch import Launch
+from ludus_nemo_gym.launch import HostedPart, Launch
 from ludus_nemo_gym.materialize import ROLLOUT, TASK
 from ludus_nemo_gym.names import AGENTS, MODELS, RESOURCES
 from ludus_nemo_gym.servers import references
@@ -43,6 +44,9 @@ def resources_only(wire: Callable[[GymConfig], Launch], config: GymConfig) -> tu
     launch.servers = [server for server in launch.servers if server.kind == RESOURCES]
     if not launch.servers:
         raise UserError("the configuration names no resources server", "Example: --resources-server mcqa")
+    for server in launch.servers:
+        if isinstance(server.part, HostedPart):
+            server.part.settings["own_routes"] = False
     return launch, names
 
 
@@ -54,6 +58,7 @@ class Reverification:
         self.force = force
         self.output = output.with_name(UNSAFE + output.name) if force else output
         self.carried: list[bytes] = []
+        self.notes: list[str] = []
 
     def check_output(self, *, resume: bool, overwrite: bool) -> None:
         """Raise if the output exists and nothing says what to do with it."""
@@ -93,14 +98,17 @@ class Reverification:
         return {**rows[key], "response": rollout["response"]}
 
     def judges(self, running: RunningServers, resources_of: dict[str, str]) -> RunningServers:
-        """The resources servers in the place of the agents. Raises if one of them cannot judge again."""
+        """The resources servers in the place of the agents. Raises if one of them says that it cannot judge again."""
         urls = running.addresses.get(RESOURCES, {})
         judges = {agent: urls[name] for agent, name in resources_of.items() if name in urls}
         modes = {name: asyncio.run(_mode(url)) for name, url in urls.items() if url in judges.values()}
         for name, mode in modes.items():
-            if mode != "stateless" and not self.force:
+            if mode == "unknown":
+                why = "does not say whether it can judge a stored rollout"
+                self.notes.append(f"{name} {why}: the recorded tool calls run again in a new session first")
+            elif mode != "stateless" and not self.force:
                 hint = "Add +force=true to judge all the same"
-                raise UserError(f"{name} does not say that it can judge again without a session: {mode}", hint)
+                raise UserError(f"{name} says that it cannot judge a stored rollout: {mode}", hint)
         return RunningServers(running.head, {AGENTS: judges})
 
 

@@ -90,9 +90,22 @@ def environment_names() -> list[str]:
     return sorted({folder.name for folder in own_environments()} | folders().keys())
 
 
-def foreign_code(kind: str, implementation: str) -> Path | None:
-    """The `app.py` of a server that is not Ludus's code, where there is one on disk."""
-    return find_file(f"{kind}/{implementation}/app.py")
+def foreign_code(kind: str, implementation: str, config_files: Iterable[str] = ()) -> Path | None:
+    """The `app.py` of a server that is not Ludus's code: in a root, or in the checkout of a configuration file."""
+    path = Path(kind, implementation, "app.py")
+    if path.is_absolute() or ".." in path.parts:
+        return None
+    places = [*roots(), *_checkouts(config_files)]
+    return next((place / path for place in places if (place / path).is_file()), None)
+
+
+def own_code() -> dict[str, Path]:
+    """The folder of each resources server in a root whose code is an `app.py`, by implementation."""
+    found: dict[str, Path] = {}
+    for root in roots():
+        for path in sorted(root.glob("resources_servers/*/app.py")):
+            found.setdefault(path.parent.name, path.parent)
+    return found
 
 
 def folder_beside(name: str, marks: Iterable[str], config_files: Iterable[str]) -> Path | None:
@@ -100,11 +113,16 @@ def folder_beside(name: str, marks: Iterable[str], config_files: Iterable[str]) 
 
     The checkout is one of the roots, or the folder that a configuration file lies in.
     """
-    files = [path for path in map(find_file, config_files) if path is not None]
-    checkouts = [*roots(), *(folder for path in files for folder in list(path.absolute().parents)[:4])]
+    checkouts = [*roots(), *_checkouts(config_files)]
     own = [checkout / kind / name for checkout in checkouts for kind in ("resources_servers", "environments")]
     places = (folder / part for folder in own for part in ("", "data"))
     return next((place.absolute() for place in places if any((place / mark).is_file() for mark in marks)), None)
+
+
+def _checkouts(config_files: Iterable[str]) -> list[Path]:
+    """The folders around configuration files."""
+    files = [path for path in map(find_file, config_files) if path is not None]
+    return [folder for path in files for folder in list(path.absolute().parents)[:4]]
 
 
 def entry_folder(entrypoint: str) -> tuple[str, Path | None]:

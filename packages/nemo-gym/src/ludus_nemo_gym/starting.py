@@ -10,7 +10,8 @@ from typing import Any
 from ludus.errors import UserError
 from ludus.folder import locate, read_file
 from ludus.serve.plan import Plan, Server
-from ludus_nemo_gym.launch import AgentPart, Instance, Launch, ModelPart, RemotePart, ResourcesPart
+from ludus_nemo_gym.hosted.wired import environment_text
+from ludus_nemo_gym.launch import AgentPart, HostedPart, Instance, Launch, ModelPart, RemotePart, ResourcesPart
 from ludus_nemo_gym.trees import Tree
 
 FOREIGN, FOREIGN_GAME = (Path(__file__).parent / name for name in ("foreign", "foreign_game"))
@@ -49,7 +50,7 @@ class _Planning:
         if isinstance(part, ModelPart):
             return self._server(instance, spec=part.block)
         if isinstance(part, ResourcesPart):
-            return self._server(instance, environment=part.environment, settings=_settings(part))
+            return self._server(instance, environment=_environment(part), settings=_settings(part))
         if isinstance(part, AgentPart):
             return self._agent(instance, part, self.instances[part.resources])
         if instance.kind == "responses_api_models":
@@ -66,8 +67,13 @@ class _Planning:
         foreign = FOREIGN_GAME if part.type == "gymnasium" else FOREIGN
         environment = getattr(played, "environment", None) or str(foreign)
         settings = _settings(played) if isinstance(played, ResourcesPart) else {}
-        declared = read_file(locate(environment)[0]).agent.get("type", "simple")
-        replaceable = environment == str(FOREIGN) or (declared, part.type) == ("simple", "single_turn")
+        if isinstance(played, HostedPart):
+            environment = environment_text(environment, played.instance, turns=part.type == "gymnasium")
+            declared = "simple"
+        else:
+            declared = read_file(locate(environment)[0]).agent.get("type", "simple")
+        replaceable = isinstance(played, HostedPart) or environment == str(FOREIGN)
+        replaceable = replaceable or (declared, part.type) == ("simple", "single_turn")
         if declared == part.type or replaceable:
             settings |= {"agent.type": part.type} if declared != part.type else {}
             settings |= {f"agent.{key}": value for key, value in part.settings.items()}
@@ -107,6 +113,12 @@ def _is_free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _environment(part: ResourcesPart) -> str:
+    if isinstance(part, HostedPart):
+        return environment_text(part.environment, part.instance, turns=part.turns)
+    return part.environment
 
 
 def _settings(part: ResourcesPart) -> Tree:

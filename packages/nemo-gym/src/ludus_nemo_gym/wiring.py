@@ -18,6 +18,7 @@ from ludus_nemo_gym.launch import (
     DEFAULT_HOST,
     HEAD_PORT,
     AgentPart,
+    HostedPart,
     Instance,
     Launch,
     ModelPart,
@@ -33,11 +34,13 @@ from ludus_nemo_gym.names import (
     FOLDER_SETTINGS,
     KIND_NAMES,
     MODELS,
+    PREFER_OWN_CODE,
     RELAY,
     RESOURCES,
     RESOURCES_SETTINGS,
     SERVER_FIELDS,
 )
+from ludus_nemo_gym.own_code import hosted_part, in_one_process
 from ludus_nemo_gym.search_paths import (
     environment_folder,
     environment_names,
@@ -93,6 +96,7 @@ class _Wiring:
                 self.notes.append(f"{what}; rows go straight to {agents}")
         head = tree.get("head_server")
         head = head if isinstance(head, dict) else {}
+        self.notes += in_one_process(list(instances.values()))
         return Launch(
             [*(instances[server.name] for server in servers), *self.services],
             str(head.get("host") or self.host),
@@ -126,22 +130,29 @@ class _Wiring:
 
     def _resources(self, server: ServerEntry) -> ResourcesPart | RemotePart:
         folder = environment_folder(server.implementation)
+        code = foreign_code(RESOURCES, server.implementation, self.config.files)
+        if code is not None and self.config.tree.get(PREFER_OWN_CODE):
+            folder = None
         part: ResourcesPart | RemotePart | None = self._by_url(server)
         if isinstance(part, RemotePart) and folder is not None:
             part.environment = _environment_spec(server.implementation, folder)
         elif part is None and folder is None:
-            part = self._by_host_and_port(server)
+            part = self._hosted(server, code.parent) if code is not None else self._by_host_and_port(server)
             if part is None:
                 what = f"{server.name}: there is no resources server {server.implementation}"
-                hint = did_you_mean(server.implementation, environment_names())
-                raise self._not_ours(server) or UserError(what, hint)
+                raise UserError(what, did_you_mean(server.implementation, environment_names()))
         elif part is None and folder is not None:
-            if (code := foreign_code(RESOURCES, server.implementation)) is not None:
-                self.notes.append(f"{server.name} is Ludus's environment {server.implementation}, not {code}")
+            if code is not None:
+                ours = f"{server.name} is Ludus's environment {server.implementation}, not {code}"
+                self.notes.append(f"{ours} (to run that: ++{PREFER_OWN_CODE}=true)")
             part = self._environment(server, folder)
         assert part is not None
         self.resources[server.name] = part
         return part
+
+    def _hosted(self, server: ServerEntry, folder: Path) -> HostedPart:
+        specs = {name: self._model_spec(name) for name in self.models}
+        return hosted_part(self.config, server, folder, specs, self.secrets)
 
     def _environment(self, server: ServerEntry, folder: Path) -> ResourcesPart:
         known = Environment.load(str(folder)).resources.Config.model_fields
@@ -175,12 +186,16 @@ class _Wiring:
 
     def _model_settings(self, server: ServerEntry, field: str, word: str, reference: Tree) -> Tree:
         """The settings that name one of the models to an environment: `judge` and `judge_settings`."""
-        name = self._reference(server, field, self.models, reference)
+        spec = self._model_spec(self._reference(server, field, self.models, reference))
+        if isinstance(spec, str):
+            return {word: spec}
+        rest = {key: value for key, value in spec.items() if key != "type"}
+        return {word: spec["type"], f"{word}_settings": rest}
+
+    def _model_spec(self, name: str) -> str | Tree:
+        """What `open_model` takes for a model of the configuration: a URL of a server that runs, or a mapping."""
         model = self.models[name]
-        if isinstance(model, RemotePart):
-            return {word: f"{model.url}/v1#{name}"}
-        rest = {key: value for key, value in model.block.items() if key != "type"}
-        return {word: model.block["type"], f"{word}_settings": rest}
+        return f"{model.url}/v1#{name}" if isinstance(model, RemotePart) else model.block
 
     def _agent(self, server: ServerEntry) -> AgentPart | RemotePart:
         kind = AGENT_TYPES.get(server.implementation, server.implementation)
@@ -291,7 +306,7 @@ def _environment_spec(name: str, folder: Path) -> str:
 
 def _folder_of(part: ResourcesPart | RemotePart | None) -> Path | None:
     """The folder of the Ludus environment that an agent plays."""
-    if part is None or part.environment is None:
+    if part is None or part.environment is None or isinstance(part, HostedPart):
         return None
     return Path(part.environment) if "/" in part.environment else environment_folder(part.environment)
 

@@ -13,6 +13,7 @@ from ludus.runtime.imports import load_object
 from ludus_nemo_gym.config import GymConfig, read_config
 from ludus_nemo_gym.hosted.resources import HostedConfig, HostedGame, HostedResources
 from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
+from ludus_nemo_gym.hosted.wired import wired_environment
 from ludus_nemo_gym.names import AGENT_SETTINGS, AGENT_TYPES, AGENTS, LICENCE_OF, RESOURCES
 from ludus_nemo_gym.search_paths import also_searched
 from ludus_nemo_gym.servers import ServerEntry
@@ -25,7 +26,7 @@ def adapt(which: str) -> Environment | None:
     """The environment of a server's or an agent's folder; None for any other folder."""
     source = ServerSource.find(which)
     if source is None:
-        return None
+        return wired_environment(which)
     config = _configuration(source)
     server = _own_server(config, source)
     if source.kind == RESOURCES:

@@ -26,7 +26,7 @@ class Hosting(BaseModel):
     tree: dict[str, Any]
     block: dict[str, Any] = {}
     added: list[str] = []
-    part: str = "resources"
+    set_with: str = "--set resources."
 
     def build(self) -> Correlating:
         """The application. Raises a `UserError` that names what is missing or wrong."""
@@ -67,7 +67,7 @@ class Hosting(BaseModel):
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             problem = describe_errors(where, [first], first["input"])
-            raise UserError(f"{self.instance}: {problem}", f"Set it with: --set {self.part}.{where}=VALUE") from error
+            raise UserError(f"{self.instance}: {problem}", f"Set it with: {self.set_with}{where}=VALUE") from error
 
     def _check_names(self, known: Iterable[str]) -> None:
         """Refuse a setting of the user that the server does not have. Unknown keys of its own files are ignored."""

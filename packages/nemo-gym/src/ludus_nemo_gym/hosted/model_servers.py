@@ -21,8 +21,8 @@ from ludus_nemo_gym.trees import Tree
 
 HOST = "127.0.0.1"
 
-#: A model: its spec, as in `--model`, and its settings.
-Spec = tuple[str, Mapping[str, Any]]
+#: A model: its spec, as in `--model` or as a mapping with `type`, and its settings.
+Spec = tuple[str | dict[str, Any], Mapping[str, Any]]
 
 
 class NoModel(App):

@@ -33,6 +33,9 @@ class HostedConfig(HostedSettings, ResourcesConfig):
     model_config = ConfigDict(extra="allow")
     part = "resources"
 
+    #: serve the server's own routes; else ours, which run recorded tool calls again to judge a stored rollout
+    own_routes: bool = True
+
 
 @dataclass
 class Hosted:
@@ -41,6 +44,7 @@ class Hosted:
     client: Client
     transport: ServerTransport
     tools: tuple[dict[str, Any], ...] = ()
+    own_routes: bool = True
 
 
 class HostedResources(RemoteResources):
@@ -64,12 +68,12 @@ class HostedResources(RemoteResources):
             model_servers(config.instance, config.specs()) as models,
             transport_of(config.hosting(models), isolate=config.isolate) as transport,
         ):
-            yield Hosted(Client(transport), transport)
+            yield Hosted(Client(transport), transport, own_routes=config.own_routes)
 
     @classmethod
-    def application(cls, shared: Hosted, guard: Any) -> ServedApp:
+    def application(cls, shared: Hosted, guard: Any) -> ServedApp | None:
         """The server's own routes, behind our guard."""
-        return ServedApp(shared.transport, guard)
+        return ServedApp(shared.transport, guard) if shared.own_routes else None
 
     @classmethod
     async def run_metrics(cls, config: HostedConfig, rollouts: Iterable[Rollout]) -> dict[str, float]:

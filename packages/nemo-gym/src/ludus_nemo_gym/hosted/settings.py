@@ -7,12 +7,16 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
 
 from ludus.errors import UserError
+from ludus_nemo_gym.hidden import reveal
 from ludus_nemo_gym.hosted.hosting import Hosting
 from ludus_nemo_gym.hosted.model_servers import Spec, model_names
 from ludus_nemo_gym.hosted.source import ServerSource
 from ludus_nemo_gym.names import MODELS
 from ludus_nemo_gym.servers import missing_values
 from ludus_nemo_gym.trees import MISSING, Tree, merge
+
+#: The settings that change nothing about a rollout.
+_NOT_IDENTITY = {"tree", "isolate", "set_with", "own_routes"}
 
 
 class HostedSettings(BaseModel):
@@ -38,18 +42,20 @@ class HostedSettings(BaseModel):
     judge: str = ""
     #: the settings of that model
     judge_settings: dict[str, Any] = {}
-    #: a model for each model server, by name, where they differ
-    models: dict[str, str] = {}
+    #: a model for each model server, by name, where they differ: a spec, or a mapping with `type`
+    models: dict[str, str | dict[str, Any]] = {}
     #: the rest of the configuration, which some servers read
     tree: dict[str, Any] = {}
+    #: how a user sets one of the server's settings, in front of its name; `--set PART.` if empty
+    set_with: str = ""
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         """In a run's identity and in receipts a source is its name, because its folder may move. They do not hold what
-        belongs to other servers, nor whether the server has a process of its own."""
+        belongs to other servers, nor how the server is run."""
         dumped: dict[str, Any] = dump(self)
         if info.mode == "json":
-            dumped = {key: value for key, value in dumped.items() if key not in ("tree", "isolate")}
+            dumped = {key: value for key, value in dumped.items() if key not in _NOT_IDENTITY}
             dumped["source"] = self.source.implementation
         return dumped
 
@@ -71,13 +77,21 @@ class HostedSettings(BaseModel):
     def hosting(self, models: Tree) -> Hosting:
         """What to host, with the addresses of the model servers."""
         source, block = self.source, self.own_block()
+        set_with = self.set_with or f"--set {self.part}."
         if missing := list(missing_values(block)):
-            typed = " ".join(f"--set {self.part}.{path}=VALUE" for path in missing)
+            typed = " ".join(f"{set_with}{path}=VALUE" for path in missing)
             raise UserError(f"{self.instance} has no value for {', '.join(missing)}", f"Add: {typed}")
         own: Tree = {"host": "127.0.0.1", "port": 0, **block}
         tree = {**self.tree, self.instance: {source.kind: {source.implementation: own}}, **models}
         added = [key.partition(".")[0] for key in self.model_extra or {} if key.partition(".")[0] not in self.block]
-        return Hosting(source=source, instance=self.instance, tree=tree, block=block, added=added, part=self.part)
+        return Hosting(
+            source=source,
+            instance=self.instance,
+            tree=reveal(tree),
+            block=reveal(block),
+            added=added,
+            set_with=set_with,
+        )
 
 
 def _nested(path: str, value: Any) -> Tree:
