@@ -216,19 +216,25 @@ def test_a_handler_that_never_returns_is_a_timeout_and_the_server_lives_on(tmp_p
     assert (failure.error.stage, failure.error.kind) == ("tool", "timeout")
 
 
-def test_a_handler_that_blocks_the_event_loop_is_named_and_the_server_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("ludus_nemo_gym.hosted.transports.BLOCKED_SECONDS", 0.5)
+def test_a_handler_that_blocks_the_event_loop_is_named_and_the_server_started_again(tmp_path: Path) -> None:
     rows = [row("first", "blocking"), row("second", "blocking")]
     folder = write_server(tmp_path, "blocking_tool", with_tools("blocking"), rows)
     script = [{"when": "first", "turns": [call("blocking"), "yes"]}, {"turns": ["yes"]}]
-    results = collect(folder, script, isolate=True, settings={"limits.tool": 1.0}, concurrency=1)
+    settings = {"limits.tool": 60.0, "resources.block_seconds": 1.0}
+    results = collect(folder, script, isolate=True, settings=settings, concurrency=1)
     assert rewards(results) == [1.0]
     (failure,) = results.failures()
     assert (failure.error.stage, failure.error.kind) == ("tool", "timeout")
     number = next(n for n, line in enumerate((folder / "app.py").read_text().splitlines(), 1) if "3600" in line)
-    assert f"app.py:{number} blocked its event loop" in caplog.text
+    assert f"was killed: app.py:{number} blocked its event loop for 1 s" in failure.error.cause
+
+
+def test_requests_that_wait_for_a_busy_server_do_not_time_out(tmp_path: Path) -> None:
+    code = with_tools("blocking").replace("time.sleep(3600)", "time.sleep(1.5)\n        return {}")
+    rows = [row(str(number), "blocking") for number in range(4)]
+    folder = write_server(tmp_path, "busy_tool", code, rows)
+    results = collect(folder, [call("blocking"), "yes"], isolate=True, settings={"limits.tool": 4.0})
+    assert rewards(results) == [1.0] * 4
 
 
 def test_a_server_that_dies_fails_its_rollout_and_is_started_again(tmp_path: Path) -> None:

@@ -165,20 +165,35 @@ def queueing() -> Iterator[None]:
     with queueing():
         await slots.acquire()
     """
-    paused = _pauses()
+    clocks = Clocks()
+    clocks.pause()
     try:
         yield
     finally:
-        for deadline, pause in paused:
+        clocks.resume()
+
+
+class Clocks:
+    """The clocks of the step that runs here, for code elsewhere that knows when the step waits in a queue."""
+
+    __slots__ = ("_innermost", "_paused")
+
+    def __init__(self) -> None:
+        self._innermost = _running.get()
+        self._paused: list[tuple[Deadline, int]] = []
+
+    def pause(self) -> None:
+        """Stop the clocks. Does nothing if they stand still."""
+        deadline = None if self._paused else self._innermost
+        while deadline is not None:
+            self._paused.append((deadline, deadline.pause()))
+            deadline = deadline.outer
+
+    def resume(self) -> None:
+        """Let the clocks go on, if the step has not ended meanwhile."""
+        for deadline, pause in self._paused:
             deadline.resume(pause)
-
-
-def _pauses() -> list[tuple[Deadline, int]]:
-    paused, deadline = [], _running.get()
-    while deadline is not None:
-        paused.append((deadline, deadline.pause()))
-        deadline = deadline.outer
-    return paused
+        self._paused = []
 
 
 async def finish(work: Awaitable[None]) -> None:

@@ -25,7 +25,6 @@ from ludus.runtime.encoding import encode
 from ludus_nemo_gym.hosted.front import Front, PlayedRollout
 from ludus_nemo_gym.hosted.model_servers import HOST, model_servers
 from ludus_nemo_gym.hosted.settings import HostedSettings
-from ludus_nemo_gym.hosted.transports import transport_of
 from ludus_nemo_gym.names import MODELS, RESOURCES
 from ludus_nemo_gym.servers import references
 from ludus_nemo_gym.trees import Tree
@@ -72,7 +71,7 @@ class HostedAgent(Agent):
             others = {name: spec for name, spec in config.specs().items() if name not in known}
             async with model_servers(config.instance, others) as models:
                 tree = {**models, **known, **_policy(front.port)}
-                async with transport_of(config.hosting(tree), isolate=config.isolate) as transport:
+                async with config.transport(tree) as transport:
                     playing = copy.copy(self)
                     playing._front, playing._client = front, Client(transport)
                     yield playing

@@ -21,7 +21,7 @@ from ludus.runtime.encoding import encode
 from ludus_nemo_gym.hosted.model_servers import model_servers
 from ludus_nemo_gym.hosted.served import ServedApp
 from ludus_nemo_gym.hosted.settings import HostedSettings
-from ludus_nemo_gym.hosted.transports import ServerTransport, transport_of
+from ludus_nemo_gym.hosted.transports import ServerEnded, ServerTransport
 
 
 class HostedConfig(HostedSettings, ResourcesConfig):
@@ -66,7 +66,7 @@ class HostedResources(RemoteResources):
         """Serve the models that the server calls, and start the server."""
         async with (
             model_servers(config.instance, config.specs()) as models,
-            transport_of(config.hosting(models), isolate=config.isolate) as transport,
+            config.transport(models) as transport,
         ):
             yield Hosted(Client(transport), transport, own_routes=config.own_routes)
 
@@ -92,9 +92,7 @@ class HostedResources(RemoteResources):
     async def _begin(self, path: str, task: Any) -> HttpReply:
         try:
             reply = await super()._begin(path, task)
-        except Failure as failure:
-            if failure.kind != "crash":
-                raise
+        except ServerEnded:
             reply = await super()._begin(path, task)  # another session ended the server: this one has lost nothing
         self._generation = self.shared.transport.generation
         self.seeded = reply

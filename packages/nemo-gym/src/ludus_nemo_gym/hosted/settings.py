@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PositiveFloat,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from ludus.errors import UserError
 from ludus_nemo_gym.hidden import reveal
 from ludus_nemo_gym.hosted.hosting import Hosting
 from ludus_nemo_gym.hosted.model_servers import Spec, model_names
 from ludus_nemo_gym.hosted.source import ServerSource
+from ludus_nemo_gym.hosted.transports import transport_of
 from ludus_nemo_gym.names import MODELS
 from ludus_nemo_gym.servers import missing_values
 from ludus_nemo_gym.trees import MISSING, Tree, merge
 
 #: The settings that change nothing about a rollout.
-_NOT_IDENTITY = {"tree", "isolate", "set_with", "own_routes"}
+_NOT_IDENTITY = {"tree", "isolate", "block_seconds", "set_with", "own_routes"}
 
 
 class HostedSettings(BaseModel):
@@ -38,6 +46,8 @@ class HostedSettings(BaseModel):
     block: dict[str, Any] = {}
     #: run it in a process of its own
     isolate: bool = True
+    #: the longest time for which its code may block its event loop, in a process of its own
+    block_seconds: PositiveFloat = 120.0
     #: the model behind the model servers that it calls, such as a judge
     judge: str = ""
     #: the settings of that model
@@ -73,6 +83,10 @@ class HostedSettings(BaseModel):
         named: dict[str, Spec | None] = {name: (spec, {}) for name, spec in self.models.items()}
         judge: Spec | None = (self.judge, self.judge_settings) if self.judge else None
         return {name: judge for name in model_names(self.own_block())} | named
+
+    def transport(self, models: Tree) -> Any:
+        """A context manager that starts the server and gives its transport. `models` are addresses of model servers."""
+        return transport_of(self.hosting(models), isolate=self.isolate, block_seconds=self.block_seconds)
 
     def hosting(self, models: Tree) -> Hosting:
         """What to host, with the addresses of the model servers."""

@@ -67,13 +67,10 @@ class ServerSource:
 
     def server_class(self, module: ModuleType, entry: str = ENTRY) -> Any:
         """The class that the entry file serves: `NAME.run_webserver()`, or the last server class that it defines."""
-        from nemo_gym.server_utils import SimpleServer
-
         named = [getattr(module, name, None) for name in _served(self.folder / entry)]
         defined = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
-        servers = [kind for kind in (*named, *reversed(defined)) if isinstance(kind, type)]
-        for kind in servers:
-            if issubclass(kind, SimpleServer):
+        for kind in (*named, *reversed(defined)):
+            if isinstance(kind, type) and hasattr(kind, "setup_webserver") and "config" in kind.model_fields:  # type: ignore[attr-defined]
                 return kind
         hint = "End it with: if __name__ == '__main__': CLASS.run_webserver()"
         raise UserError(f"{self.folder / entry} defines no server", hint)

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any, Protocol
 
 from ludus.errors import Failure
 from ludus.http.client import Connections
 from ludus.http.connection import HttpReply
 from ludus.http.in_process import send_request
+from ludus.runtime.boundary import Clocks
 from ludus.runtime.restarts import Restarts
 from ludus_nemo_gym.hosted.hosting import Hosting
 from ludus_nemo_gym.hosted.process import ServerProcess, start_process
 
 log = logging.getLogger("ludus.nemo_gym")
 
-#: A server that answers nothing for this long after a request was given up has a blocked event loop.
-BLOCKED_SECONDS = 5.0
+#: A request that takes this long is slow, and so is an answer to the question whether a server lives.
+SLOW_SECONDS = 1.0
+
+
+class ServerEnded(Failure):
+    """The process of a server ended during a request, and its sessions with it."""
 
 
 class ServerTransport(Protocol):
@@ -59,24 +65,29 @@ class InProcess:
 
 
 class InChild:
-    """The server in a child process. A process that died is replaced when the next session begins."""
+    """The server in a child process. A process that died is replaced when the next request comes.
 
-    def __init__(self, hosting: Hosting) -> None:
+    Most servers work on one event loop, and many block it while they judge. Requests that wait meanwhile are queueing,
+    and their clocks stand still. A server that blocks its event loop for longer than `block_seconds` is killed.
+    """
+
+    def __init__(self, hosting: Hosting, block_seconds: float) -> None:
         self.url = hosting.instance
         self.generation = 0
-        self._hosting = hosting
+        self._hosting, self._block_seconds = hosting, block_seconds
         self._restarts, self._starting = Restarts(), asyncio.Lock()
         self._process: ServerProcess | None = None
         self._connections: Connections | None = None
-        self._checks: set[asyncio.Task[None]] = set()
-        self._answered = False
+        self._in_flight: dict[Clocks, float] = {}  # with the time at which each request was sent
+        self._watching: asyncio.Task[None] | None = None
+        self._blocked = self._answered = False
         self._why = ""
 
     @classmethod
     @asynccontextmanager
-    async def started(cls, hosting: Hosting) -> AsyncIterator[InChild]:
+    async def started(cls, hosting: Hosting, block_seconds: float) -> AsyncIterator[InChild]:
         """Start the process. Raises a `UserError` if the server cannot be built."""
-        transport = cls(hosting)
+        transport = cls(hosting, block_seconds)
         try:
             await transport._start()
             yield transport
@@ -86,20 +97,27 @@ class InChild:
     async def request(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> HttpReply:
-        """Send a request to the process. Raises a `Failure` of kind `crash` if the process dies."""
+        """Send a request to the process. Raises a `Failure` if the process dies."""
         await self._ensure_running()
         process, connections = self._process, self._connections
         assert process is not None
         assert connections is not None
+        clocks = Clocks()
+        self._in_flight[clocks] = monotonic()
+        if self._blocked:
+            clocks.pause()
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
         try:
             reply = await connections.request(method, path, body, headers)
-        except asyncio.CancelledError:
-            self._check_soon(process)
-            raise
         except Failure as failure:
             if failure.kind in ("disconnected", "refused") and await process.ended_soon():
-                raise Failure("crash", f"the server {self.url} {self._why or process.last_words()}") from failure
+                kind, words = ("timeout", self._why) if self._why else ("crash", process.last_words())
+                raise ServerEnded(kind, f"the server {self.url} {words}") from failure
             raise
+        finally:
+            del self._in_flight[clocks]
+            clocks.resume()
         self._answered = True
         return reply
 
@@ -115,7 +133,7 @@ class InChild:
                 words = process.last_words() if process is not None else "cannot start"
                 raise Failure("crash", f"the server {self.url} dies each time it is started: it {words}")
             await asyncio.sleep(pause)
-            await self._stop()
+            await self._close()
             await self._start()
 
     async def _start(self) -> None:
@@ -131,37 +149,52 @@ class InChild:
         self._answered, self._why = False, ""
 
     async def _stop(self) -> None:
-        for check in self._checks:
-            check.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._close()
+
+    async def _close(self) -> None:
         if self._connections is not None:
             await self._connections.close()
         if self._process is not None:
             await self._process.stop()
 
-    def _check_soon(self, process: ServerProcess) -> None:
-        """A request was given up: find out whether the event loop of the server is blocked."""
-        if process is self._process and not self._checks:
-            check = asyncio.create_task(self._check(process))
-            self._checks.add(check)
-            check.add_done_callback(self._checks.discard)
+    async def _watch(self) -> None:
+        """While a request takes long, ask the server for a sign of life."""
+        while True:
+            await asyncio.sleep(SLOW_SECONDS)
+            oldest = min(self._in_flight.values(), default=None)
+            process = self._process
+            if oldest is not None and monotonic() - oldest >= SLOW_SECONDS and process is not None and process.running:
+                await self._ask(process)
 
-    async def _check(self, process: ServerProcess) -> None:
+    async def _ask(self, process: ServerProcess) -> None:
         assert self._connections is not None
+        alive = asyncio.ensure_future(self._connections.request("GET", "/livez"))
         try:
-            async with asyncio.timeout(BLOCKED_SECONDS):
-                await self._connections.request("GET", "/livez")
-        except TimeoutError:
-            where = await process.where()
-            self._why = f"was killed: {where or 'its code'} blocked its event loop"
-            log.warning(
-                "the server %s %s. Make the handler a plain def, or await what it waits for", self.url, self._why
-            )
-            process.kill()
-        except Failure:
-            return
+            await asyncio.wait({alive}, timeout=SLOW_SECONDS)
+            if not alive.done():
+                self._blocked = True
+                for clocks in self._in_flight:
+                    clocks.pause()
+                await asyncio.wait({alive}, timeout=max(0.0, self._block_seconds - SLOW_SECONDS))
+            if not alive.done():
+                await self._kill_blocked(process)
+        finally:
+            alive.cancel()
+            await asyncio.gather(alive, return_exceptions=True)
+            self._blocked = False
+            for clocks in self._in_flight:
+                clocks.resume()
+
+    async def _kill_blocked(self, process: ServerProcess) -> None:
+        where = await process.where() or "its code"
+        self._why = f"was killed: {where} blocked its event loop for {self._block_seconds:g} s"
+        log.warning("the server %s %s. Make the handler a plain def, or await what it waits for", self.url, self._why)
+        process.kill()
 
 
-def transport_of(hosting: Hosting, *, isolate: bool) -> Any:
+def transport_of(hosting: Hosting, *, isolate: bool, block_seconds: float) -> Any:
     """A context manager that starts the server and gives its transport."""
-    start: Callable[[Hosting], Any] = InChild.started if isolate else InProcess.started
-    return start(hosting)
+    return InChild.started(hosting, block_seconds) if isolate else InProcess.started(hosting)
