@@ -1,13 +1,19 @@
 """Adapters: what other people's tools call an environment, as one of ours.
 
-A package registers a function in the entry point group `ludus.adapters`. The function gets a path or another text, and
-returns an `Environment`, or None if the text names nothing of its kind. The name of the entry may also be typed in
-front of the text, with a colon.
+A package registers a module in the entry point group `ludus.adapters`. The module offers three functions:
+
+- `adapt(text)` returns the `Environment` of a path or another text, or None if the text names nothing of its kind,
+- `needs(text)` returns what that environment needs on this machine, or None, and runs nothing of it,
+- `listing(folder)` yields the environments in a folder.
+
+The name of the entry may also be typed in front of the text, with a colon.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -18,27 +24,85 @@ from ludus.folder import FILE
 GROUP = "ludus.adapters"
 
 
+@dataclass(frozen=True)
+class Need:
+    """One thing that an environment needs. `met` is None if only running the environment can tell."""
+
+    name: str
+    met: bool | None
+    why: str
+    #: what to type, in this order
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One environment in a folder of many. `problem` says why nothing else is known about it."""
+
+    name: str
+    path: str
+    domain: str = ""
+    #: the number of example rows
+    rows: int | None = None
+    needs: tuple[Need, ...] = ()
+    problem: str = ""
+
+    @property
+    def runs(self) -> str:
+        """Whether it runs here: `yes`, or the first thing that is missing."""
+        if self.problem:
+            return f"broken: {self.problem}"
+        missing = next((need for need in self.needs if need.met is False), None)
+        return "yes" if missing is None else f"{missing.name}: {missing.why}"
+
+
 def adapt(which: str) -> Any:
     """The environment that an adapter makes of a text; None if the text is a name, or a folder of ours."""
-    adapters = {entry.name: entry for entry in entry_points(group=GROUP)}
+    return _ask("adapt", which)
+
+
+def needs(which: str) -> list[Need]:
+    """What the environment of an adapter needs on this machine, without running any of its code."""
+    answer: list[Need] | None = _ask("needs", which)
+    if answer is None:
+        hint = "Name the folder of a server that was written for NeMo Gym"
+        raise UserError(f"{which:.200} is not a folder of other people's tools that an adapter knows", hint)
+    return answer
+
+
+def listing(package: str, folder: str) -> Iterator[Listed]:
+    """The environments in a folder of other people's tools, as the adapter of one of our packages reads it."""
+    entry = _adapters().get(package.replace("-", "_"))
+    if entry is None:
+        raise missing_package(f"what reads {folder:.200}", package)
+    environments: Iterator[Listed] = _module(entry).listing(folder)
+    return environments
+
+
+def _ask(function: str, which: str) -> Any:
+    """The first answer of an adapter that knows a text; None if the text is a name, or a folder of ours."""
+    adapters = _adapters()
     prefix, _, rest = which.partition(":")
     if prefix in adapters and rest:
-        environment = _load(adapters[prefix])(rest)
-        if environment is None:
+        answer = getattr(_module(adapters[prefix]), function)(rest)
+        if answer is None:
             raise UserError(f"{rest:.200} is not a folder that the adapter {prefix} knows", "Check the path")
-        return environment
+        return answer
     if not _is_other_folder(which):
         return None
-    made = (_load(entry)(which) for entry in adapters.values())
-    environment = next((environment for environment in made if environment is not None), None)
-    if environment is None and (Path(which) / "app.py").is_file() and (Path(which) / "configs").is_dir():
+    answers = (getattr(_module(entry), function)(which) for entry in adapters.values())
+    answer = next((answer for answer in answers if answer is not None), None)
+    if answer is None and (Path(which) / "app.py").is_file() and (Path(which) / "configs").is_dir():
         raise missing_package(f"what plays {which:.200}, a server for NeMo Gym,", "nemo-gym")
-    return environment
+    return answer
 
 
-def _load(entry: EntryPoint) -> Callable[[str], Any]:
-    function: Callable[[str], Any] = entry.load()
-    return function
+def _adapters() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def _module(entry: EntryPoint) -> Any:
+    return import_module(entry.module)
 
 
 def _is_other_folder(which: str) -> bool:

@@ -47,6 +47,15 @@ class Dataset(BaseModel):
         return str(self.path).startswith("hf:")
 
 
+def count_rows(path: Path) -> int | None:
+    """The number of rows in a file; None if the file cannot be read."""
+    try:
+        with path.open("rb") as lines:
+            return sum(not line.isspace() for line in lines)
+    except OSError:
+        return None
+
+
 @dataclass(frozen=True)
 class Generated:
     """Rows that a function `stream(seed, **settings)` yields. They may never end."""

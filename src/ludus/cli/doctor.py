@@ -31,11 +31,24 @@ PACKAGES = {
 _REQUIREMENT = re.compile(r"""([A-Za-z0-9._-]+).*;.*extra\s*==\s*["']([^"']+)["']""")
 
 
-def doctor(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def doctor(
+    path: Annotated[str, typer.Argument(help="A server that was written for NeMo Gym: what does it need?")] = "",
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """Show what works on this machine: sandboxes for code, the embedded model, extras, packages.
 
+    With PATH, show what a server needs that was written for NeMo Gym, and what to type where something is missing. Its
+    files are read, and none of its code is run. The exit status is 1 if something is missing.
+
     Example: ludus doctor --json
+
+    Example: ludus doctor ~/Gym/resources_servers/my_server
     """
+    if path:
+        from ludus.cli.needs import doctor_of
+
+        doctor_of(path, json_)
+        return
     from ludus.cli.screen import safe_json, stdout_console
 
     report = _examine()

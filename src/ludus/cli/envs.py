@@ -16,11 +16,26 @@ if TYPE_CHECKING:
 TABLE_WIDTH = 150
 
 
-def envs(json_: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False) -> None:
+def envs(
+    json_: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+    nemo_gym: Annotated[
+        str, typer.Option(metavar="CHECKOUT", help="List the resources servers of a checkout of NeMo Gym instead.")
+    ] = "",
+) -> None:
     """List the environments that can be used by name.
 
+    With --nemo-gym, list the resources servers of a checkout: what each needs, and whether it runs here. None of their
+    code is run.
+
     Example: ludus envs --json
+
+    Example: ludus envs --nemo-gym ~/Gym
     """
+    if nemo_gym:
+        from ludus.cli.needs import list_environments
+
+        list_environments("nemo-gym", nemo_gym, json_)
+        return
     from ludus.cli.screen import safe_json, stdout_console
     from ludus.folder import folders
 
@@ -51,21 +66,14 @@ def _described(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
+    from ludus.dataset import count_rows
+
     if dataset.path is None:
         return {"name": dataset.name, "generated": True, "licence": dataset.licence}
     if dataset.on_hub:
         return {"name": dataset.name, "hub": str(dataset.path), "licence": dataset.licence}
     path = folder / dataset.path
-    return {"name": dataset.name, "rows": _rows(path), "licence": dataset.licence, "path": str(path)}
-
-
-def _rows(path: Path) -> int | None:
-    """The number of rows in a file; None if the file cannot be read."""
-    try:
-        with path.open("rb") as lines:
-            return sum(not line.isspace() for line in lines)
-    except OSError:
-        return None
+    return {"name": dataset.name, "rows": count_rows(path), "licence": dataset.licence, "path": str(path)}
 
 
 def _table(console: Console, environments: list[dict[str, Any]]) -> None:

@@ -14,6 +14,9 @@ HEAD_SERVER = "head_server"
 #: The key that makes a server's own code run where Ludus has an environment of the same name.
 PREFER_OWN_CODE = "prefer_own_code"
 
+#: The model servers of an agent that are the policy: by the field that refers to them, and by name.
+POLICY_FIELDS, POLICY_SERVER = ("model_server", "policy_model_server"), "policy_model"
+
 #: Each kind's name in a sentence.
 KIND_NAMES = {RESOURCES: "resources server", AGENTS: "agent", MODELS: "model server"}
 

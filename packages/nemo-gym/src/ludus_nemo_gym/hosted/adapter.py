@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ludus.adapter import Listed, Need
 from ludus.agents.simple import SimpleAgent
-from ludus.dataset import Dataset
+from ludus.dataset import Dataset, count_rows
 from ludus.environment import Environment, agent_types
 from ludus.errors import UserError
 from ludus.runtime.imports import load_object
 from ludus_nemo_gym.config import GymConfig, read_config
+from ludus_nemo_gym.hosted.checkout import list_servers
+from ludus_nemo_gym.hosted.needs import Examined, needs_of
 from ludus_nemo_gym.hosted.resources import HostedConfig, HostedGame, HostedResources
 from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
 from ludus_nemo_gym.hosted.wired import wired_environment
@@ -36,6 +41,50 @@ def adapt(which: str) -> Environment | None:
         return _played_by(config, server, source)
     hint = "Name the folder of a resources server or of an agent"
     raise UserError(f"{which} holds one of {source.kind}, not an environment", hint)
+
+
+def needs(which: str) -> list[Need] | None:
+    """What the server or the agent of a folder needs on this machine; None for any other folder."""
+    source = ServerSource.find(which)
+    return None if source is None else list(_examine(source).needs)
+
+
+def listing(folder: str) -> Iterator[Listed]:
+    """The resources servers of a checkout."""
+    return list_servers(folder, _examine)
+
+
+def _examine(source: ServerSource) -> Listed:
+    """A server with what it needs. The agent that plays it has needs of its own."""
+    config = _configuration(source)
+    server = _own_server(config, source)
+    agents = [agent for agent in config.servers if agent.kind == AGENTS and _plays(agent, server.name)]
+    owners = [*agents, server]
+    datasets = _datasets(owners, source)
+    examined = Examined(source, server, config.tree, config.absent, owners, datasets)
+    examples = [dataset.path for dataset in datasets if dataset.name == "example" and dataset.path is not None]
+    return Listed(
+        name=source.implementation,
+        path=str(source.folder),
+        domain=str(server.block.get("domain") or "other"),
+        rows=count_rows(examples[0] if examples else source.folder / "data" / "example.jsonl"),
+        needs=(*needs_of(examined), *(_agent_need(agents[0], source) if agents else ())),
+    )
+
+
+def _agent_need(agent: ServerEntry, source: ServerSource) -> Iterator[Need]:
+    """The agent that plays a server, if it is not one of ours."""
+    if agent.implementation in AGENT_TYPES:
+        return
+    place = (source.root or source.folder.parent) / AGENTS / agent.implementation
+    code = ServerSource.find(str(place))
+    if code is None:
+        instead = shlex.join(["ludus", "collect", str(source.folder), "--set", "agent.type=simple"])
+        yield Need("agent", False, f"{agent.name} plays it, and {place} does not exist", (instead,))
+        return
+    missing = [need.name for need in _examine(code).needs if need.met is False]
+    why = f"{agent.name} plays it{' and misses: ' + ', '.join(missing) if missing else ''}"
+    yield Need("agent", not missing, why, (shlex.join(["ludus", "doctor", str(place)]),) if missing else ())
 
 
 def agent_settings(which: str) -> Tree:

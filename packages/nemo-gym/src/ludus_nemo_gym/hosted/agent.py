@@ -25,12 +25,9 @@ from ludus.runtime.encoding import encode
 from ludus_nemo_gym.hosted.front import Front, PlayedRollout
 from ludus_nemo_gym.hosted.model_servers import HOST, model_servers
 from ludus_nemo_gym.hosted.settings import HostedSettings
-from ludus_nemo_gym.names import MODELS, RESOURCES
+from ludus_nemo_gym.names import MODELS, POLICY_FIELDS, POLICY_SERVER, RESOURCES
 from ludus_nemo_gym.servers import references
 from ludus_nemo_gym.trees import Tree
-
-#: The model servers of an agent that are the policy: by the field that refers to them, and by name.
-_POLICY_FIELDS, _POLICY = ("model_server", "policy_model_server"), "policy_model"
 
 
 class HostedAgent(Agent):
@@ -78,9 +75,9 @@ class HostedAgent(Agent):
 
     def _fronted(self) -> dict[str, str]:
         """The servers that the front stands for: the policy, and every resources server."""
-        fronted = {_POLICY: MODELS}
+        fronted = {POLICY_SERVER: MODELS}
         for path, kind, name in references(self.config.own_block()):
-            is_policy = kind == MODELS and (path in _POLICY_FIELDS or name == _POLICY)
+            is_policy = kind == MODELS and (path in POLICY_FIELDS or name == POLICY_SERVER)
             if kind == RESOURCES or is_policy:
                 fronted[name] = kind
         return fronted

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -39,7 +38,7 @@ def main() -> None:
     os.dup2(devnull, 0)  # code that reads standard input must not read what belongs to us
     faulthandler.register(signal.SIGUSR1, file=(folder / "stack").open("wb", buffering=0), all_threads=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes standard input
-    hosting: Hosting = pickle.loads(_read(source, int.from_bytes(_read(source, 8), "big")))
+    hosting = Hosting.unpacked(_read(source, int.from_bytes(_read(source, 8), "big")))
     _set_environment(hosting)
     try:
         app = hosting.build()  # without a running event loop, as in NeMo Gym: some servers start one of their own

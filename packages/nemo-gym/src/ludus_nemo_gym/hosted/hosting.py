@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import pickle
+import shlex
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -12,6 +17,7 @@ from ludus.errors import UserError, did_you_mean, not_installed
 from ludus.runtime.imports import author_error, describe
 from ludus.runtime.wording import describe_errors
 from ludus_nemo_gym.hosted.correlating import Correlating
+from ludus_nemo_gym.hosted.requirements import pip_install, read_requirements
 from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
 
 
@@ -27,6 +33,17 @@ class Hosting(BaseModel):
     block: dict[str, Any] = {}
     added: list[str] = []
     set_with: str = "--set resources."
+    python: str = ""
+
+    def packed(self) -> bytes:
+        """All of it in plain values, which any version of Python and of pydantic can read."""
+        source = {key: str(value) if isinstance(value, Path) else value for key, value in vars(self.source).items()}
+        return pickle.dumps({**self.model_dump(exclude={"source"}), "source": source})
+
+    @classmethod
+    def unpacked(cls, content: bytes) -> Hosting:
+        """What `packed` wrote."""
+        return cls.model_validate(pickle.loads(content))
 
     def build(self) -> Correlating:
         """The application. Raises a `UserError` that names what is missing or wrong."""
@@ -37,7 +54,8 @@ class Hosting(BaseModel):
         try:
             module = source.load(entry)
         except ModuleNotFoundError as error:
-            raise not_installed(str(error.name), str(source.folder / entry), _requirements(source)) from error
+            place = _place(error, source) or str(source.folder / entry)
+            raise not_installed(str(error.name), place, self._remedy(str(error.name))) from error
         except UserError:
             raise
         except (Exception, SystemExit) as error:
@@ -52,7 +70,7 @@ class Hosting(BaseModel):
         except UserError:
             raise
         except ModuleNotFoundError as error:
-            raise not_installed(str(error.name), _place(error, source), _requirements(source)) from error
+            raise not_installed(str(error.name), _place(error, source), self._remedy(str(error.name))) from error
         except (Exception, SystemExit) as error:
             raise author_error(error, kind) from error
         return app
@@ -75,6 +93,20 @@ class Hosting(BaseModel):
             if name not in known:
                 raise UserError(f"{self.instance} has no setting {name}", did_you_mean(name, known))
 
+    def _remedy(self, module: str) -> str:
+        """How to install a module, in the words of the server's requirements; empty if they do not name it."""
+        name = module.partition(".")[0]
+        try:
+            requirements = read_requirements(self.source.folder, self.source.root)
+        except UserError:
+            return ""
+        package = requirements.explain(name)
+        if package is None or importlib.util.find_spec(name) is not None:
+            return ""
+        pip = f"{shlex.quote(sys.executable)} -m pip" if self.python else "pip"
+        command = pip_install(requirements.arguments([package]), pip)
+        return f"Install it with: {command} (all that is missing: ludus doctor {self.source.folder})"
+
     def _client(self) -> Any:
         from nemo_gym.server_utils import BaseServerConfig, ServerClient
 
@@ -90,11 +122,3 @@ def _place(error: BaseException, source: ServerSource) -> str:
         frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(source.folder))
     ]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-
-
-def _requirements(source: ServerSource) -> str:
-    """How to install what a server needs."""
-    for name in ("requirements.txt", "pyproject.toml"):
-        if (source.folder / name).is_file():
-            return f"What it needs is listed by: ludus doctor {source.folder}"
-    return ""

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import pickle
 import shutil
 import signal
 import sys
@@ -115,11 +114,12 @@ class ServerProcess:
 
 async def start_process(hosting: Hosting) -> ServerProcess:
     """Start a server and wait until it listens. Raises a `UserError` if it cannot."""
+    python = _interpreter(hosting)
     folder = Path(tempfile.mkdtemp(prefix="ludus-server-"))
     reports, report = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            python,
             "-P",
             "-m",
             "ludus_nemo_gym.hosted.child",
@@ -141,7 +141,7 @@ async def start_process(hosting: Hosting) -> ServerProcess:
     server = ServerProcess(process, folder, hosting.instance)
     try:
         assert process.stdin is not None
-        setup = pickle.dumps(hosting)
+        setup = hosting.packed()
         process.stdin.write(len(setup).to_bytes(8, "big") + setup)
         told = await _report(reports, hosting.instance)
     except BaseException:
@@ -150,11 +150,28 @@ async def start_process(hosting: Hosting) -> ServerProcess:
     if told is None:
         await server.ended_soon()
         await server.stop()
-        raise UserError(f"the server {hosting.instance} {server.last_words()} before it listened")
+        raise UserError(f"the server {hosting.instance} {server.last_words()} before it listened", _advice(hosting))
     if "error" in told:
         await server.stop()
         raise UserError(told["error"])
     return server
+
+
+def _interpreter(hosting: Hosting) -> str:
+    """The path of the Python that runs a server."""
+    if not hosting.python:
+        return sys.executable
+    path = shutil.which(os.path.expanduser(hosting.python))
+    if path is None:
+        hint = "Name the Python of a virtual environment, such as FOLDER/.venv/bin/python"
+        raise UserError(f"{hosting.set_with}python={hosting.python}: there is no such program", hint)
+    return os.path.abspath(path)
+
+
+def _advice(hosting: Hosting) -> str:
+    if not hosting.python:
+        return ""
+    return f"{hosting.python} must have ludus-nemo-gym[servers]: see ludus doctor {hosting.source.folder}"
 
 
 async def _report(descriptor: int, name: str) -> dict[str, str] | None:

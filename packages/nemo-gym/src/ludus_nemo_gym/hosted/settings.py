@@ -24,7 +24,7 @@ from ludus_nemo_gym.servers import missing_values
 from ludus_nemo_gym.trees import MISSING, Tree, merge
 
 #: The settings that change nothing about a rollout.
-_NOT_IDENTITY = {"tree", "isolate", "block_seconds", "set_with", "own_routes"}
+_NOT_IDENTITY = {"tree", "isolate", "python", "block_seconds", "set_with", "own_routes"}
 
 
 class HostedSettings(BaseModel):
@@ -46,6 +46,8 @@ class HostedSettings(BaseModel):
     block: dict[str, Any] = {}
     #: run it in a process of its own
     isolate: bool = True
+    #: the Python of that process, if the requirements of the server collide with ours: `FOLDER/.venv/bin/python`
+    python: str = ""
     #: the longest time for which its code may block its event loop, in a process of its own
     block_seconds: PositiveFloat = 120.0
     #: the model behind the model servers that it calls, such as a judge
@@ -105,6 +107,7 @@ class HostedSettings(BaseModel):
             block=reveal(block),
             added=added,
             set_with=set_with,
+            python=self.python,
         )
 
 

@@ -196,5 +196,5 @@ class InChild:
 
 
 def transport_of(hosting: Hosting, *, isolate: bool, block_seconds: float) -> Any:
-    """A context manager that starts the server and gives its transport."""
-    return InChild.started(hosting, block_seconds) if isolate else InProcess.started(hosting)
+    """A context manager that starts the server and gives its transport. Another Python is always another process."""
+    return InChild.started(hosting, block_seconds) if isolate or hosting.python else InProcess.started(hosting)
