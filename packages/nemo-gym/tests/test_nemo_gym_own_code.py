@@ -144,6 +144,14 @@ def test_eval_run_collects_the_example_rows_of_a_server_on_disk(tmp_path: Path) 
     assert rewards() == [1.0] * 6
 
 
+def test_a_server_and_the_agent_that_plays_it_are_one_process(tmp_path: Path) -> None:
+    code = f'open("starts.txt", "a").write("started ")\n{COUNTER}'
+    folder = write_server(tmp_path, "counter", code, counter_rows(1))
+    assert run_of("counter", "++counter_simple_agent.responses_api_agents.simple_agent.max_steps=5") == 0
+    assert rewards() == [1.0]
+    assert (folder / "starts.txt").read_text() == "started "
+
+
 def test_ng_run_starts_a_server_on_disk_and_its_routes_answer(tmp_path: Path) -> None:
     first = counter_rows(1)[0]
     write_server(tmp_path, "counter", COUNTER, counter_rows(2))
@@ -512,6 +520,29 @@ def test_run_helper_starts_a_server_on_disk(tmp_path: Path) -> None:
     finally:
         helper.shutdown()
     assert {result["_rowidx"]: result["final_count"] for result in results} == {0: 5, 1: 6, 2: 7}
+
+
+@pytest.mark.parametrize("name", ["words", "mcqa"])
+def test_env_test_runs_the_tests_of_a_server_on_disk_with_our_nemo_gym(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tests = f"""
+    import nemo_gym
+    from resources_servers.{name}.app import Server
+    from app import BaseResourcesServerConfig
+
+
+    def test_names():
+        assert Server.__name__ == "Server"
+        assert not hasattr(nemo_gym, "BESIDE")
+    """
+    write_server(tmp_path, name, METRICS, [row("?")], files={"tests/test_app.py": tests})
+    (tmp_path / "nemo_gym").mkdir()
+    (tmp_path / "nemo_gym" / "__init__.py").write_text("BESIDE = True\n")
+    assert typed(f"gym env test --resources-server {name}") == 0
+    assert "1 passed" in capfd.readouterr().out
+    assert typed("gym env test") == 0
+    assert "1 passed" in capfd.readouterr().out
 
 
 def test_a_server_that_already_runs_is_named_by_its_url(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from ludus_nemo_gym.eval_commands import (
     ng_reverify,
     ng_reward_profile,
 )
+from ludus_nemo_gym.own_tests import run_tests
 
 if TYPE_CHECKING:
     from ludus_nemo_gym.launch import Launch
@@ -78,7 +79,7 @@ def ng_init_resources_server(arguments: Arguments) -> int:
 
 @entry_point
 def ng_test(arguments: Arguments) -> int:
-    """Run the tests of an environment.
+    """Run the tests of an environment, or of a server whose code is an app.py.
 
     Example: ng_test +entrypoint=resources_servers/mcqa
     """
@@ -93,27 +94,25 @@ def ng_test(arguments: Arguments) -> int:
             f"{folder} has no tests",
             "Add a test_*.py there; built-in environments have tests in a source checkout only",
         )
-    return subprocess.run([sys.executable, "-m", "pytest", "-q", str(folder)], check=False).returncode
+    return run_tests(folder)
 
 
 @entry_point
 def ng_test_all(arguments: Arguments) -> int:
-    """Run the tests of all your environments, which are in resources_servers/ and environments/.
+    """Run the tests of all your environments and servers, which are in resources_servers/ and environments/.
 
     Example: ng_test_all ++fail_on_total_and_test_mismatch=true
     """
-    from ludus_nemo_gym.search_paths import own_environments
+    from ludus_nemo_gym.search_paths import own_code, own_environments
 
     options(arguments, {"fail_on_total_and_test_mismatch"})
-    tested = [str(folder) for folder in own_environments() if any(folder.rglob("test_*.py"))]
+    folders = dict.fromkeys([*own_environments(), *own_code().values()])
+    tested = [folder for folder in folders if any(folder.rglob("test_*.py"))]
     if not tested:
         raise UserError(
             "there is no environment with tests here", "Create one with: gym env init --resources-server NAME"
         )
-    codes = [
-        subprocess.run([sys.executable, "-m", "pytest", "-q", folder], check=False).returncode for folder in tested
-    ]
-    return max(codes)
+    return max(map(run_tests, tested))
 
 
 @entry_point

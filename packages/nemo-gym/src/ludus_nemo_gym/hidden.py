@@ -5,17 +5,16 @@ What travels between processes names the variable in place of the value, and so 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable
 from typing import Any
 
-import orjson
-
 from ludus.errors import UserError
 from ludus_nemo_gym.masking import SHORTEST, is_placeholder, is_secret_key
 
-_NAMED = re.compile(r"\$\{oc\.env:(LUDUS_SETTING_[A-Z0-9_]+)\}")
+_NAMED = re.compile(r"\$\{oc\.env:(LUDUS_SETTING_[A-Z0-9_]*)\}")
 
 
 def hide(tree: Any, secrets: Iterable[str], variables: dict[str, str]) -> Any:
@@ -37,7 +36,7 @@ def reveal(tree: Any) -> Any:
         return tree
     if named[1] not in os.environ:
         raise UserError(f"the environment variable {named[1]} is not set", "Start the servers again")
-    return orjson.loads(os.environ[named[1]])
+    return json.loads(os.environ[named[1]])
 
 
 def _hidden(node: Any, path: str, secrets: list[str], variables: dict[str, str], *, inside: bool) -> Any:
@@ -53,7 +52,7 @@ def _hidden(node: Any, path: str, secrets: list[str], variables: dict[str, str],
     if node in (None, "") or isinstance(node, bool) or is_placeholder(node):
         return node
     if inside or (isinstance(node, str) and any(secret in node for secret in secrets)):
-        return f"${{oc.env:{_variable(path, orjson.dumps(node).decode(), variables)}}}"
+        return f"${{oc.env:{_variable(path, json.dumps(node), variables)}}}"
     return node
 
 
@@ -62,7 +61,7 @@ def _variable(path: str, value: str, variables: dict[str, str]) -> str:
     for name, other in variables.items():
         if other == value and name.startswith("LUDUS_SETTING_"):
             return name
-    name = f"LUDUS_SETTING{re.sub(r'[^A-Z0-9]', '_', path.upper())}"
+    name = f"LUDUS_SETTING_{re.sub(r'[^A-Z0-9]', '_', path.lstrip('.').upper())}"
     while name in variables:
         name += "_"
     variables[name] = value

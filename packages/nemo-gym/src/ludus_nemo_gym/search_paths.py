@@ -126,8 +126,9 @@ def _checkouts(config_files: Iterable[str]) -> list[Path]:
 
 
 def entry_folder(entrypoint: str) -> tuple[str, Path | None]:
-    """The environment NAME of an entrypoint `resources_servers/NAME`, and its folder where it exists."""
+    """The NAME of an entrypoint `resources_servers/NAME`, and its folder where it exists. Yours come before ours."""
     name = normal(entrypoint).removesuffix("/app.py").rpartition("/")[2]
     if not re.fullmatch(r"\w+", name):
         raise UserError(f"{entrypoint} names no resources server", "Write it as +entrypoint=resources_servers/NAME")
-    return name, environment_folder(name)
+    folder, code = environment_folder(name), foreign_code("resources_servers", name)
+    return name, code.parent if code is not None and folder == folders().get(name) else folder
