@@ -125,10 +125,13 @@ def test_the_tokens_of_an_agents_calls_are_one_sequence(tmp_path: Path) -> None:
     assert (sequence.ids, sequence.mask) == ([1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 0, 1])
 
 
-def test_an_agent_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_an_agent_that_is_not_there_can_be_replaced(tmp_path: Path) -> None:
     folder = write_server(tmp_path, "agentless", COUNTER, counter_rows(1), agent="no_such_agent")
+    settings = {"resources.isolate": False}
     with pytest.raises(UserError, match="there is no agent no_such_agent in .*responses_api_agents. Choose one"):
-        collect(folder, ADD)
+        ludus.collect(folder, model=ScriptedModel(ADD), settings=settings)
+    results = ludus.collect(folder, model=ScriptedModel(ADD), settings={**settings, "agent.type": "simple"})
+    assert results[0].reward == 1.0
 
 
 def test_a_row_that_the_server_refuses_fails_at_open(tmp_path: Path) -> None:

@@ -127,14 +127,18 @@ class RemoteResources(Resources):
 
     async def _begin(self, path: str, task: Any) -> HttpReply:
         client = self.shared.client
-        row: bytes = task.model_dump_json(exclude_unset=True).encode()
-        reply = await client.post(path, row, {SEED: str(self._seed)})
+        reply = await client.post(path, self._first_body(task), {SEED: str(self._seed)})
         client.checked(reply)
         if named := reply.all(SESSION):
             self._headers = {SESSION: named[0]}
         else:
             self._keep_cookies(reply)
         return reply
+
+    def _first_body(self, task: Any) -> bytes:
+        """The body of the request that begins the session: the row."""
+        body: bytes = task.model_dump_json(exclude_unset=True).encode()
+        return body
 
     async def _post(self, path: str, body: bytes) -> HttpReply:
         """Send a request of this session. Where cookies hold the session, requests wait for each other: every reply

@@ -21,9 +21,10 @@ from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
 from ludus_nemo_gym.hosted.wired import wired_environment
 from ludus_nemo_gym.names import AGENT_SETTINGS, AGENT_TYPES, AGENTS, LICENCE_OF, RESOURCES
 from ludus_nemo_gym.search_paths import also_searched
-from ludus_nemo_gym.servers import ServerEntry
+from ludus_nemo_gym.servers import ServerEntry, environment_servers, fronted_agents
 from ludus_nemo_gym.trees import Tree
 
+_MISSING_AGENT = "ludus_nemo_gym.hosted.missing_agent:MissingAgent"
 _LICENCES = {theirs: ours for ours, theirs in LICENCE_OF.items()}
 
 
@@ -35,8 +36,7 @@ def adapt(which: str) -> Environment | None:
     config = _configuration(source)
     server = _own_server(config, source)
     if source.kind == RESOURCES:
-        agents = [agent for agent in config.servers if agent.kind == AGENTS and _plays(agent, server.name)]
-        return _environment(config, server, source, agents)
+        return _environment(config, server, source, _agents_of(config, server.name))
     if source.kind == AGENTS:
         return _played_by(config, server, source)
     hint = "Name the folder of a resources server or of an agent"
@@ -151,7 +151,13 @@ def _environment(
         name=server.name,
         resources=HostedGame if kind == "gymnasium" else HostedResources,
         agent=SimpleAgent(),
-        config=HostedConfig(source=source, instance=server.name, block=block, tree=_without(config.tree, server.name)),
+        config=HostedConfig(
+            source=source,
+            instance=server.name,
+            block=block,
+            tree=_without(config.tree, server.name),
+            typed_sessions=any(_has_typed_sessions(front, server.name) for front in environment_servers(config.tree)),
+        ),
         domain=str(block.get("domain") or "other"),
         description=str(block.get("description") or ""),
         value=str(block.get("value") or ""),
@@ -164,9 +170,21 @@ def _environment(
     return environment
 
 
-def _plays(agent: ServerEntry, resources: str) -> bool:
-    reference = agent.block.get("resources_server")
+def _agents_of(config: GymConfig, resources: str) -> list[ServerEntry]:
+    """The agents that play a resources server: they name it, or the environment server in front of them does."""
+    fronts = [front for front in environment_servers(config.tree) if _plays(front, resources)]
+    fronted = {name for front in fronts for name in fronted_agents(front.block)}
+    agents = [server for server in config.servers if server.kind == AGENTS]
+    return [agent for agent in agents if _plays(agent, resources) or agent.name in fronted]
+
+
+def _plays(server: ServerEntry, resources: str) -> bool:
+    reference = server.block.get("resources_server")
     return isinstance(reference, dict) and reference.get("name") == resources
+
+
+def _has_typed_sessions(front: ServerEntry, resources: str) -> bool:
+    return front.implementation.startswith("single_agent_turn") and _plays(front, resources)
 
 
 def _settings_of(config: GymConfig, agent: ServerEntry, source: ServerSource) -> Tree:
@@ -184,9 +202,9 @@ def _settings_of(config: GymConfig, agent: ServerEntry, source: ServerSource) ->
         place = (source.root or source.folder.parent) / AGENTS / agent.implementation
         code = ServerSource.find(str(place))
         if code is None:
-            hint = "Choose one of Ludus's: --set agent.type=simple"
-            raise UserError(f"{agent.name}: there is no agent {agent.implementation} in {place.parent}", hint)
-        kind, settings = "nemo_gym", _agent_settings(config, agent, code)
+            kind, settings = _MISSING_AGENT, {"agent": agent.implementation, "place": str(place.parent)}
+        else:
+            kind, settings = "nemo_gym", _agent_settings(config, agent, code)
     return {"agent.type": kind, **{f"agent.{key}": value for key, value in settings.items()}}
 
 

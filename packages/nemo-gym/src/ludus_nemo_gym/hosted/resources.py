@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from pydantic import ConfigDict
 
@@ -18,6 +19,7 @@ from ludus.resources import ResourcesConfig
 from ludus.response import complete_usage
 from ludus.rollout import Rollout
 from ludus.runtime.encoding import encode
+from ludus.task import digest
 from ludus_nemo_gym.hosted.model_servers import model_servers
 from ludus_nemo_gym.hosted.served import ServedApp
 from ludus_nemo_gym.hosted.settings import HostedSettings
@@ -35,6 +37,8 @@ class HostedConfig(HostedSettings, ResourcesConfig):
 
     #: serve the server's own routes; else ours, which run recorded tool calls again to judge a stored rollout
     own_routes: bool = True
+    #: begin and end sessions with ids that we give, as NeMo Gym's `single_agent_turn` does
+    typed_sessions: bool = False
 
 
 @dataclass
@@ -59,6 +63,7 @@ class HostedResources(RemoteResources):
         super().__init__(config, shared)
         self._generation = -1
         self.seeded: HttpReply | None = None  #: the server's reply to the request that began the session
+        self._ids: dict[str, Any] = {}
 
     @classmethod
     @asynccontextmanager
@@ -97,6 +102,25 @@ class HostedResources(RemoteResources):
         self._generation = self.shared.transport.generation
         self.seeded = reply
         return reply
+
+    def _first_body(self, task: Any) -> bytes:
+        if not self.config.typed_sessions:
+            return super()._first_body(task)
+        row = task.model_dump(mode="json", exclude_unset=True)
+        own = next((row[key] for key in ("task_id", "problem_id", "instance_id") if row.get(key) is not None), None)
+        task_id = {"taskset": self.config.instance, "task_id": str(own) if own is not None else digest(row)}
+        data = {key: value for key, value in row.items() if key != "responses_create_params"}
+        nested = data.pop("task_data", None)
+        self._ids = {"resources_session_id": uuid4().hex, "episode_id": {"rollout_id": uuid4().hex, "attempt": 0}}
+        task_data = {**data, **nested} if isinstance(nested, dict) else data
+        return encode({**self._ids, "task_id": task_id, "task_data": task_data})
+
+    async def close(self) -> None:
+        """End a session that has an id. Other servers forget a session with its verdict, or never."""
+        if self._ids and self.shared.transport.generation == self._generation:
+            reply = await self._post("/close_session", encode(self._ids))
+            if reply.status >= 400:
+                raise self.shared.client.failure(reply)
 
     async def _post(self, path: str, body: bytes) -> HttpReply:
         transport = self.shared.transport
