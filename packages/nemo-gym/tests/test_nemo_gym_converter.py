@@ -188,7 +188,8 @@ def test_a_completion_becomes_a_response_with_the_settings_of_the_request(
     response = CONVERTER.chat_completion_to_response(params, completion(finish_reason))
     assert response.id.startswith("resp_")
     assert (response.model, response.output_text, response.status, response.usage) == ("m", "4", status, None)
-    assert (response.temperature, response.tools, response.metadata) == (0.5, [TOOL], {"a": "b"})
+    assert (response.temperature, response.metadata) == (0.5, {"a": "b"})
+    assert [tool.model_dump() for tool in response.tools] == [TOOL]
     assert (response.incomplete_details.reason if response.incomplete_details else None) == reason
 
 

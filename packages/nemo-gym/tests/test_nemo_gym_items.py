@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import warnings
 from typing import Any
 
@@ -302,6 +304,40 @@ def test_a_response_keeps_unknown_fields_and_has_its_reason_as_an_object():
     assert answer.model_dump()["odd"] == [1]
     assert json.loads(answer.model_dump_json())["odd"] == [1]
     assert (answer.usage, answer.error, answer.status) == (None, None, None)
+
+
+def test_the_settings_of_a_response_are_read_by_attributes_and_dumped_as_they_came():
+    settings = {
+        "tools": [{"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": True}],
+        "tool_choice": {"type": "function", "name": "add"},
+        "reasoning": {"effort": "low"},
+        "text": {"format": {"type": "json_object"}},
+    }
+    made = response(output=[], **settings)
+    assert (made.tools[0].name, made.tools[0].parameters["type"]) == ("add", "object")
+    assert (made.tool_choice.name, made.reasoning.effort) == ("add", "low")
+    assert made.text.format.type == "json_object"
+    dumped = made.to_dict()
+    assert {name: dumped[name] for name in settings} == settings
+    assert json.loads(made.to_json()) == dumped
+
+
+def test_a_response_made_without_validation_has_objects_in_place_of_mappings():
+    double = object()
+    message = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "4", "annotations": []}]}
+    made = api.NeMoGymResponse.model_construct(output=[message, double, {"type": "unknown"}], usage=None)
+    assert isinstance(made.output[0], api.NeMoGymResponseOutputMessage)
+    assert made.output[1:] == [double, {"type": "unknown"}]
+    answer = api.NeMoGymChatCompletion.model_construct(choices=[{"message": {"role": "assistant", "content": "4"}}])
+    assert answer.choices[0].message.content == "4"
+
+
+def test_citations_and_reasoning_texts_are_read_by_key_and_by_attribute():
+    text = api.NeMoGymResponseOutputText(text="x", annotations=[{"type": "url_citation", "url": "u"}])
+    assert (text.annotations[0].url, text.annotations[0]["url"]) == ("u", "u")
+    assert text.model_dump()["annotations"] == [{"type": "url_citation", "url": "u"}]
+    item = api.NeMoGymResponseReasoningItem(id="r", summary=[], content=[{"type": "reasoning_text", "text": "so"}])
+    assert copy.deepcopy(item).content[0].text == pickle.loads(pickle.dumps(item)).content[0]["text"] == "so"
 
 
 def test_usage_is_summed_and_an_unknown_detail_stays_unknown():

@@ -111,6 +111,13 @@ async def test_aiohttps_options_work(port):
     assert echo["body"] == "text"
 
 
+async def test_a_reply_is_read_with_the_options_and_the_context_manager_of_aiohttp(port):
+    async with await client_of(tree_of(port)).post(server_name="tools", url_path="/x", json={"a": 1}) as reply:
+        assert (await reply.json(content_type=None))["method"] == "POST"
+        assert json.loads(await reply.text(encoding="utf-8")) == json.loads(await reply.content.read())
+        assert reply.reason == "OK"
+
+
 async def test_the_cookies_of_a_reply_are_those_of_the_next_request(port):
     client = client_of(tree_of(port))
     first = await client.post(server_name="tools", url_path="/seed_session", json={})

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, SerializeAsAny, Tag
 
 from nemo_gym._chat_messages import NeMoGymChatCompletionMessageParam, NeMoGymChatCompletionToolParam
 from nemo_gym._items import REQUIRED_TOKEN_METADATA_FIELDS, TokenIDLogProbMixin
-from nemo_gym._responses import Received
+from nemo_gym._received import ReadableValue, Received
 
 
 class NeMoGymChatCompletionCreateParamsNonStreaming(BaseModel):
@@ -96,6 +96,13 @@ def _message_tag(message: Any) -> str:
     return "NeMoGymChatCompletionMessageForTraining" if has_tokens else "NeMoGymChatCompletionMessage"
 
 
+class NeMoGymChoiceLogprobs(Received):
+    """The log probabilities of an answer's tokens."""
+
+    content: list[ReadableValue] | None = None
+    refusal: list[ReadableValue] | None = None
+
+
 class NeMoGymChoice(Received):
     """One answer of the model."""
 
@@ -108,14 +115,23 @@ class NeMoGymChoice(Received):
             Discriminator(_message_tag),
         ]
     ]
-    logprobs: dict[str, Any] | None = None
+    logprobs: NeMoGymChoiceLogprobs | None = None
 
 
-class NeMoGymTokensDetails(Received):
-    """A breakdown of tokens. `None`: unknown."""
+class NeMoGymPromptTokensDetails(Received):
+    """A breakdown of a prompt's tokens. `None`: unknown."""
 
+    audio_tokens: int | None = None
     cached_tokens: int | None = None
+
+
+class NeMoGymCompletionTokensDetails(Received):
+    """A breakdown of an answer's tokens. `None`: unknown."""
+
+    accepted_prediction_tokens: int | None = None
+    audio_tokens: int | None = None
     reasoning_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
 
 
 class NeMoGymCompletionUsage(Received):
@@ -124,8 +140,8 @@ class NeMoGymCompletionUsage(Received):
     completion_tokens: int
     prompt_tokens: int
     total_tokens: int
-    completion_tokens_details: NeMoGymTokensDetails | None = None
-    prompt_tokens_details: NeMoGymTokensDetails | None = None
+    completion_tokens_details: NeMoGymCompletionTokensDetails | None = None
+    prompt_tokens_details: NeMoGymPromptTokensDetails | None = None
 
 
 class NeMoGymChatCompletion(Received):

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -73,17 +74,33 @@ class ServerReply:
         """Whether the status is below 400."""
         return self.status < 400
 
-    async def json(self) -> Any:
-        """The body's JSON value."""
+    @property
+    def reason(self) -> str:
+        """The phrase of the status."""
+        return HTTPStatus(self.status).phrase if self.status in set(HTTPStatus) else ""
+
+    async def json(self, **options: Any) -> Any:
+        """The body's JSON value, whatever its content type. The options of aiohttp change nothing."""
         return orjson.loads(bytes(self.content))
 
-    async def text(self) -> str:
+    async def text(self, encoding: str | None = None, errors: str = "replace") -> str:
         """The body as text."""
-        return self.content.decode("utf-8", "replace")
+        return self.content.decode(encoding or "utf-8", errors)
 
     async def read(self) -> bytes:
         """The body."""
         return bytes(self.content)
+
+    def release(self) -> None:
+        """Do nothing: the body has arrived, and the connection is free."""
+
+    close = release
+
+    async def __aenter__(self) -> ServerReply:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.release()
 
     def raise_for_status(self) -> None:
         """Raise an error with `status` and `response_content` if the status is 400 or more."""

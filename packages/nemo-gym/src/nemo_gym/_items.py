@@ -16,6 +16,7 @@ from nemo_gym._parts import (
     NeMoGymResponseOutputText,
     NeMoGymSummary,
 )
+from nemo_gym._received import ReadableValue
 
 Status = Literal["in_progress", "completed", "incomplete"]
 STATUSES = ("in_progress", "completed", "incomplete")
@@ -99,7 +100,7 @@ class NeMoGymResponseReasoningItem(BaseModel):
     summary: list[NeMoGymSummary]
     type: Literal["reasoning"] = "reasoning"
     encrypted_content: str | None = None
-    content: list[Any] | None = None
+    content: list[ReadableValue] | None = None
 
 
 class NeMoGymHostedToolItem(BaseModel):

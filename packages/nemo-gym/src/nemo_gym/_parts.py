@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from nemo_gym._received import ReadableValue
+
 _DROP_UNKNOWN = ConfigDict(extra="ignore")  # a typed dictionary without a configuration takes that of its owner
 
 
@@ -104,7 +106,7 @@ NeMoGymContentPart = Annotated[InputPart, Field(discriminator="type"), AfterVali
 class NeMoGymResponseOutputText(BaseModel):
     """A text of the model."""
 
-    annotations: list[Any]
+    annotations: list[ReadableValue]
     text: str
     type: Literal["output_text"] = "output_text"
     logprobs: list[Any] | None = None

@@ -63,7 +63,7 @@ class NeMoGymResponseCreateParamsNonStreaming(BaseModel):
     metadata: dict[str, str] | None = None
     model: str | None = None
     moderation: dict[str, Any] | None = None
-    parallel_tool_calls: bool = True
+    parallel_tool_calls: bool | None = True
     previous_response_id: str | None = None
     prompt: dict[str, Any] | None = None
     prompt_cache_key: str | None = None
@@ -76,7 +76,7 @@ class NeMoGymResponseCreateParamsNonStreaming(BaseModel):
     stream_options: dict[str, Any] | None = None
     temperature: float | None = None
     text: dict[str, Any] | None = None
-    tool_choice: str | dict[str, Any] = "auto"
+    tool_choice: str | dict[str, Any] | None = "auto"
     tools: list[dict[str, Any]] = []
     top_logprobs: int | None = None
     top_p: float | None = None

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from nemo_gym._item_unions import NeMoGymResponseOutputItem
-
-
-class Received(BaseModel):
-    """An object of an endpoint. Unknown fields are kept."""
-
-    model_config = ConfigDict(extra="allow")
+from nemo_gym._received import (
+    NeMoGymReasoning,
+    NeMoGymResponseTextConfig,
+    NeMoGymResponseTool,
+    NeMoGymResponseToolChoice,
+    Received,
+)
 
 
 class NeMoGymResponseInputTokensDetails(Received):
@@ -96,8 +95,8 @@ class NeMoGymResponse(Received):
     object: Literal["response"]
     output: list[NeMoGymResponseOutputItem]
     parallel_tool_calls: bool
-    tool_choice: str | dict[str, Any]
-    tools: list[dict[str, Any]]
+    tool_choice: str | NeMoGymResponseToolChoice
+    tools: list[NeMoGymResponseTool]
     background: bool | None = None
     conversation: dict[str, Any] | None = None
     error: NeMoGymResponseError | None = None
@@ -109,12 +108,12 @@ class NeMoGymResponse(Received):
     previous_response_id: str | None = None
     prompt: dict[str, Any] | None = None
     prompt_cache_key: str | None = None
-    reasoning: dict[str, Any] | None = None
+    reasoning: NeMoGymReasoning | None = None
     safety_identifier: str | None = None
     service_tier: str | None = None
     status: str | None = None
     temperature: float | None = None
-    text: dict[str, Any] | None = None
+    text: NeMoGymResponseTextConfig | None = None
     top_logprobs: int | None = None
     top_p: float | None = None
     truncation: str | None = None
