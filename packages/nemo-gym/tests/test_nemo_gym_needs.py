@@ -12,7 +12,7 @@ from typing import Any
 
 import forked
 import pytest
-from hosted_agents import write_agent
+from hosted_agents import configure_agent, write_agent
 from hosted_servers import row, write_server
 
 from ludus.adapter import Need, needs
@@ -271,6 +271,13 @@ def test_the_needs_of_an_agent_name_its_own_settings(tmp_path: Path) -> None:
     found = needed(agent)
     assert "judge" not in found
     assert "--set agent.python=" in found["versions"].commands[-1]
+
+
+def test_the_policy_of_an_agent_is_no_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    agent = write_agent(tmp_path, "my_agent", FORBIDDEN)
+    configure_agent(agent, "one", model="${policy_model_name}", size="${no_such_size}")
+    assert needed(agent)["settings"].why == "no value for size"
 
 
 def test_a_server_needs_the_agent_that_plays_it(tmp_path: Path) -> None:

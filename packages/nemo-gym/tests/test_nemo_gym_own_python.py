@@ -116,6 +116,15 @@ def test_a_missing_package_of_another_python_is_installed_there(tmp_path: Path, 
         collect(folder, python=python)
 
 
+def test_a_key_without_a_value_stops_a_server_before_it_starts(tmp_path: Path) -> None:
+    settings = {"search_api_key": "${search_api_key}", "size": "???"}
+    folder = write_server(tmp_path, "keyless", MISSING, [row("?")], settings=settings)
+    with pytest.raises(
+        UserError, match=r"keyless has no value for size, search_api_key. Add: --set resources.size=VALUE"
+    ):
+        collect(folder)
+
+
 def test_a_module_that_no_requirement_names_is_not_guessed(tmp_path: Path) -> None:
     folder = write_server(tmp_path, "unnamed", MISSING, [row("?")], files={"requirements.txt": "numpy\n"})
     with pytest.raises(UserError, match=r"no_such_package is not installed. Correct the name, or install"):

@@ -61,7 +61,7 @@ def _examine(source: ServerSource) -> Listed:
     agents = [agent for agent in config.servers if agent.kind == AGENTS and _plays(agent, server.name)]
     owners = [*agents, server]
     datasets = _datasets(owners, source)
-    examined = Examined(source, server, config.tree, config.absent, owners, datasets)
+    examined = Examined(source, server, config.tree, owners, datasets)
     examples = [dataset.path for dataset in datasets if dataset.name == "example" and dataset.path is not None]
     return Listed(
         name=source.implementation,

@@ -12,11 +12,13 @@ from typing import Any
 from ludus.adapter import Need
 from ludus.dataset import Dataset
 from ludus.errors import UserError, install_command
+from ludus_nemo_gym.config import POLICY
 from ludus_nemo_gym.hosted.clues import container, gpu, network
 from ludus_nemo_gym.hosted.imports import OURS, ServerCode, read_code
 from ludus_nemo_gym.hosted.packages import ASSUMED, Installed, distribution_of, own_environment
 from ludus_nemo_gym.hosted.requirements import Requirements, Wanted, pip_install, read_requirements
 from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
+from ludus_nemo_gym.interpolation import resolve
 from ludus_nemo_gym.masking import is_secret_key
 from ludus_nemo_gym.names import AGENTS, MODELS, POLICY_FIELDS, POLICY_SERVER
 from ludus_nemo_gym.servers import ServerEntry, missing_values, references
@@ -28,12 +30,11 @@ _SERVER_MODULES = ("fastapi", "itsdangerous", "aiohttp")
 
 @dataclass
 class Examined:
-    """A server and its place in the configuration. `absent` maps keys without a value to the paths that need them."""
+    """A server and its place in the configuration."""
 
     source: ServerSource
     server: ServerEntry
     tree: Tree
-    absent: dict[str, str]
     #: the servers that name datasets: this one and its agents
     owners: list[ServerEntry]
     datasets: list[Dataset]
@@ -183,9 +184,13 @@ def _settings(examined: Examined) -> Iterator[Need]:
     """Settings without a value: `???`, and `${...}` that leads nowhere."""
     server = examined.server
     names = {f"{path}.name" for path, _, name in references(server.block) if name == MISSING}
+    tree = {server.name: examined.tree.get(server.name, {}), **examined.tree}  # own paths are noted first
+    absent = resolve(tree).absent
+    if examined.part == "agent":  # `--model` sets these
+        absent = {key: path for key, path in absent.items() if key not in POLICY}
     empty = [path for path in missing_values(server.block) if path not in names]
     prefix = f"{server.name}.{server.kind}.{server.implementation}."
-    referring = {path.removeprefix(prefix): key for key, path in examined.absent.items() if path.startswith(prefix)}
+    referring = {path.removeprefix(prefix): key for key, path in absent.items() if path.startswith(prefix)}
     if empty or referring:
         commands = [_setter(key, path, examined) for path, key in referring.items()]
         commands += [examined.collect(*(f"{path}=VALUE" for path in empty))] if empty else []

@@ -19,6 +19,7 @@ from ludus_nemo_gym.hosted.hosting import Hosting
 from ludus_nemo_gym.hosted.model_servers import Spec, model_names
 from ludus_nemo_gym.hosted.source import ServerSource
 from ludus_nemo_gym.hosted.transports import transport_of
+from ludus_nemo_gym.interpolation import resolve
 from ludus_nemo_gym.names import MODELS
 from ludus_nemo_gym.servers import missing_values
 from ludus_nemo_gym.trees import MISSING, Tree, merge
@@ -94,17 +95,20 @@ class HostedSettings(BaseModel):
         """What to host, with the addresses of the model servers."""
         source, block = self.source, self.own_block()
         set_with = self.set_with or f"--set {self.part}."
-        if missing := list(missing_values(block)):
+        own: Tree = {"host": "127.0.0.1", "port": 0, **block}
+        instance = {self.instance: {source.kind: {source.implementation: own}}}
+        resolved = resolve(reveal({**instance, **self.tree, **models, **instance}))  # own paths are noted first
+        path = f"{self.instance}.{source.kind}.{source.implementation}."
+        absent = [place.removeprefix(path) for place in resolved.absent.values() if place.startswith(path)]
+        if missing := [*missing_values(block), *absent]:
             typed = " ".join(f"{set_with}{path}=VALUE" for path in missing)
             raise UserError(f"{self.instance} has no value for {', '.join(missing)}", f"Add: {typed}")
-        own: Tree = {"host": "127.0.0.1", "port": 0, **block}
-        tree = {**self.tree, self.instance: {source.kind: {source.implementation: own}}, **models}
         added = [key.partition(".")[0] for key in self.model_extra or {} if key.partition(".")[0] not in self.block]
         return Hosting(
             source=source,
             instance=self.instance,
-            tree=reveal(tree),
-            block=reveal(block),
+            tree=resolved.tree,
+            block=resolved.tree[self.instance][source.kind][source.implementation],
             added=added,
             set_with=set_with,
             python=self.python,
