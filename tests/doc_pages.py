@@ -61,7 +61,7 @@ GENERATED = frozenset(
 STUBBED = frozenset({"key", "vllm"})
 
 #: What a block may need, and the package that must be installed to run it.
-EXTRAS = {"local": "xllamacpp", "data": "pyarrow"}
+EXTRAS = {"local": "xllamacpp", "data": "pyarrow", "servers": "fastapi"}
 
 _BLOCK = re.compile(r"^(?:<!-- needs: (?P<needs>\w+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 _FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
