@@ -14,6 +14,7 @@ import forked
 import pytest
 from hosted_agents import configure_agent, write_agent
 from hosted_servers import row, write_server
+from ludus_nemo_gym.hosted.agent import HostedAgent
 
 from ludus.adapter import Need, needs
 from ludus.sandbox.choice import survey
@@ -129,7 +130,10 @@ def test_a_collision_names_both_versions_and_the_commands_for_an_environment_of_
 
 def test_another_python_is_a_collision(tmp_path: Path) -> None:
     files = {"pyproject.toml": '[project]\nname = "one"\nrequires-python = ">=4"\n'}
-    assert "it wants Python >=4" in needed(server(tmp_path, files=files))["versions"].why
+    need = needed(server(tmp_path, "import pandas", files=files))["versions"]
+    assert "it wants Python >=4" in need.why
+    assert need.commands[0].startswith("uv venv --seed --python '>=4' ")
+    assert need.commands[3].endswith(" -m pip install pandas")
 
 
 def test_an_environment_in_the_folder_meets_the_requirements(tmp_path: Path) -> None:
@@ -142,8 +146,8 @@ def test_an_environment_in_the_folder_meets_the_requirements(tmp_path: Path) -> 
     for module in ("only_there", "fastapi", "itsdangerous", "aiohttp", "pydantic"):
         (site / f"{module}.py").touch()
     need = needed(folder)["packages"]
-    assert need.met
-    assert f"--set resources.python={folder}/.venv/bin/python" in need.why
+    assert (need.met, need.why) == (True, f"1 requirement installed in {folder}/.venv")
+    assert need.commands == (f"ludus collect {folder} --set resources.python={folder}/.venv/bin/python",)
 
 
 def test_a_judge_without_a_model_says_how_to_set_one(tmp_path: Path) -> None:
@@ -278,6 +282,8 @@ def test_the_policy_of_an_agent_is_no_need(tmp_path: Path, monkeypatch: pytest.M
     agent = write_agent(tmp_path, "my_agent", FORBIDDEN)
     configure_agent(agent, "one", model="${policy_model_name}", size="${no_such_size}")
     assert needed(agent)["settings"].why == "no value for size"
+    config = HostedAgent.Config.model_validate({"source": str(agent), "size": 3})
+    assert config.hosting({"policy_model_name": "policy"}).block["model"] == "policy"
 
 
 def test_a_server_needs_the_agent_that_plays_it(tmp_path: Path) -> None:
@@ -309,7 +315,7 @@ def test_json_says_the_same_and_the_exit_status_is_1(tmp_path: Path) -> None:
     assert report["needs"] == [need]
     shown = ludus("doctor", str(folder))
     assert shown.returncode == 1
-    assert "packages      missing  not installed: no-such-a\n      pip install no-such-a\n" in shown.stdout
+    assert "packages        missing  not installed: no-such-a\n      pip install no-such-a\n" in shown.stdout
 
 
 def test_a_folder_that_no_adapter_knows_is_one_line(tmp_path: Path) -> None:

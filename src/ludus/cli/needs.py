@@ -20,6 +20,9 @@ _QUIET_SECONDS = 1.0
 #: Terminals with fewer columns get a few lines per environment instead of a table.
 _TABLE_WIDTH = 110
 
+#: The widths of the columns of names and states.
+_NAMES, _STATE = 16, 7
+
 _STATES = {True: ("ok", "green"), False: ("missing", "red"), None: ("maybe", "yellow")}
 
 
@@ -39,16 +42,26 @@ def doctor_of(path: str, json_: bool) -> None:
 
 
 def _show_needs(console: Console, path: str, needs: list[Need]) -> None:
-    from ludus.cli.screen import emit, show_block, text
+    from rich.table import Table
+    from rich.text import Text
+
+    from ludus.cli.screen import emit, print_unbroken, text
 
     missing = sum(need.met is False for need in needs)
     emit(console, text(f"{path}: {f'{missing} missing' if missing else 'runs here'}", "bold"))
     for need in needs:
         state, style = _STATES[need.met]
-        line = text(f"{need.name:<12}  ", "bold").append_text(text(f"{state:<7}  ", style)).append_text(text(need.why))
-        show_block(console, line)
-        for command in need.commands:
-            show_block(console, text(f"    {command}"))
+        line = Table.grid(padding=(0, 2))
+        line.add_column(no_wrap=True, min_width=_NAMES)
+        line.add_column(no_wrap=True, min_width=_STATE)
+        line.add_column(overflow="fold")
+        line.add_row(Text.assemble("  ", text(need.name, "bold")), text(state, style), text(need.why))
+        if console.is_terminal:
+            console.print(line)
+        else:
+            print_unbroken(console, line)
+        for command in need.commands:  # never broken: people copy them
+            console.print(text(f"      {command}"), soft_wrap=True)
 
 
 def list_environments(package: str, folder: str, json_: bool) -> None:

@@ -103,8 +103,8 @@ class Hosting(BaseModel):
         package = requirements.explain(name)
         if package is None or importlib.util.find_spec(name) is not None:
             return ""
-        pip = f"{shlex.quote(sys.executable)} -m pip" if self.python else "pip"
-        command = pip_install(requirements.arguments([package]), pip)
+        command = pip_install(requirements.arguments([package]))
+        command = f"{shlex.quote(sys.executable)} -m {command}" if self.python else command
         return f"Install it with: {command} (all that is missing: ludus doctor {self.source.folder})"
 
     def _client(self) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,16 @@ class Examined:
         """The first word of the server's settings."""
         return "agent" if self.source.kind == AGENTS else "resources"
 
+    @property
+    def own_environment(self) -> Path:
+        """The place of a virtual environment for this server alone."""
+        return self.source.folder / ".venv"
+
+    @property
+    def own_python(self) -> str:
+        """The Python of that environment."""
+        return str(self.own_environment / "bin" / "python")
+
     def collect(self, *settings: str) -> str:
         """The command that plays the server with some settings."""
         typed = [word for setting in settings for word in ("--set", f"{self.part}.{setting}")]
@@ -71,30 +81,31 @@ def needs_of(examined: Examined) -> list[Need]:
 
 def _packages(examined: Examined, requirements: Requirements, code: ServerCode) -> Iterator[Need]:
     """What the code imports and its files require: installed, missing, or here in another version."""
-    folder = examined.source.folder
-    installed, note = Installed(), ""
+    installed, in_own = Installed(), ""
     state = _State(requirements, code, installed)
-    own = own_environment(folder) if state.missing or state.collisions else None
+    own = own_environment(examined.own_environment) if state.missing or state.collisions else None
     if own is not None:  # the commands below were followed
         state, installed = _State(requirements, code, own), own
-        note = f", in {own.environment}: {examined.collect(f'python={own.python}')}"
+    if own is not None or state.collisions:
+        in_own = f"{shlex.quote(examined.own_python)} -m "
     if state.collisions:
-        yield Need("versions", False, "; ".join(state.collisions), _environment_commands(examined, requirements))
+        yield Need("versions", False, "; ".join(state.collisions), _environment_commands(examined, requirements, code))
     if state.missing:
         named = ", ".join(map(str, state.missing))
-        command = pip_install(requirements.arguments(state.missing), f"{installed.python} -m pip" if own else "pip")
+        command = in_own + pip_install(requirements.arguments(state.missing))
         yield Need("packages", False, f"not installed: {named}", () if state.collisions else (command,))
     elif requirements.wanted and not state.collisions:
         count = len(requirements.wanted)
-        yield Need("packages", True, f"{count} requirement{'s' * (count > 1)} installed{note}")
+        why = f"{count} requirement{'s' * (count > 1)} installed{f' in {own.environment}' if own else ''}"
+        yield Need("packages", True, why, (examined.collect(f"python={examined.own_python}"),) if own else ())
     if requirements.problems:
         yield Need("requirements", None, "; ".join(requirements.problems))
     if state.server_modules:
-        command = install_command("servers", package="nemo-gym")
+        command = in_own + install_command("servers", package="nemo-gym")
         yield Need("servers", False, f"not installed: {', '.join(state.server_modules)}", (command,))
     if place := code.where("ray"):
         met = installed.has_module("ray")
-        yield Need("ray", met, f"{place} imports ray", () if met else (install_command("ray"),))
+        yield Need("ray", met, f"{place} imports ray", () if met else (in_own + install_command("ray"),))
     if state.unexplained:
         yield Need("imports", False, "; ".join(state.unexplained))
 
@@ -110,9 +121,8 @@ class _State:
             for package, version in versions
             if version is not None and not package.admits(version)
         ]
-        if requirements.python and not _admits_python(requirements.python):
-            running = ".".join(map(str, sys.version_info[:3]))
-            self.collisions.append(f"it wants Python {requirements.python}, and this is {running}")
+        if not requirements.admits_python(installed.python):
+            self.collisions.append(f"it wants Python {requirements.python}, and this is {installed.python}")
         self.server_modules = [module for module in _SERVER_MODULES if not installed.has_module(module)]
         self.unexplained: list[str] = []
         for module, place in code.imports.items():
@@ -124,23 +134,20 @@ class _State:
         if name == OURS:
             if not _is_offered(module):
                 self.unexplained.append(f"{place} imports {module}, which ludus-nemo-gym does not have")
-        elif name not in (*sys.stdlib_module_names, *_SERVER_MODULES, "ray") and not installed.has_module(name):
-            if requirements.explain(name) is not None:
+        elif name not in (*_SERVER_MODULES, "ray") and requirements.explain(name) is None:
+            if installed.has_module(name):
                 return
-            if distribution_of(name) in ASSUMED:
-                package = Wanted(distribution_of(name), (distribution_of(name),), place)
-                self.missing += [] if package in self.missing else [package]
-            else:
+            assumed = _assumed_package(name, place)
+            if assumed is None:
                 self.unexplained.append(f"{place} imports {module}: not installed, and no requirement names it")
+            elif assumed.name not in [package.name for package in self.missing]:
+                self.missing.append(assumed)
 
 
-def _admits_python(specifier: str) -> bool:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    try:
-        return SpecifierSet(specifier).contains(".".join(map(str, sys.version_info[:3])))
-    except InvalidSpecifier:
-        return True
+def _assumed_package(module: str, place: str) -> Wanted | None:
+    """The package of a module, if NeMo Gym installs it itself."""
+    package = distribution_of(module)
+    return Wanted(package, (package,), place) if package in ASSUMED else None
 
 
 def _is_offered(module: str) -> bool:
@@ -151,19 +158,23 @@ def _is_offered(module: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
-def _environment_commands(examined: Examined, requirements: Requirements) -> tuple[str, ...]:
+def _environment_commands(examined: Examined, requirements: Requirements, code: ServerCode) -> tuple[str, ...]:
     """The commands that make a virtual environment for a server, and the one that uses it.
 
     The requirements are named one by one, because a file may also name NeMo Gym, which would replace this package.
     """
-    place = Path(shlex.quote(str(examined.source.folder / ".venv")))
-    python = f"{place}/bin/python"
+    place = str(examined.own_environment)
+    create = ["python3", "-m", "venv", place]
+    if not requirements.admits_python(Installed().python):
+        create = ["uv", "venv", "--seed", "--python", requirements.python, place]
     ours = [install_command(), install_command("servers", package="nemo-gym")]
-    theirs = pip_install(requirements.arguments(requirements.wanted))
+    nothing = _State(requirements, code, Installed(Path(os.devnull)))
+    others = [package for package in nothing.missing if package not in requirements.wanted]
+    theirs = pip_install(requirements.arguments([*requirements.wanted, *others]))
     return (
-        shlex.join(["python3", "-m", "venv", str(examined.source.folder / ".venv")]),
-        *(f"{python} -m {command}" for command in (*ours, theirs)),
-        examined.collect(f"python={examined.source.folder / '.venv' / 'bin' / 'python'}"),
+        shlex.join(create),
+        *(f"{shlex.quote(examined.own_python)} -m {command}" for command in (*ours, theirs)),
+        examined.collect(f"python={examined.own_python}"),
     )
 
 

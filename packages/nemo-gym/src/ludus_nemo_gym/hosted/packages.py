@@ -24,10 +24,10 @@ _DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 
-#: Packages that NeMo Gym installs itself, so that requirement files need not name them.
+#: Packages that NeMo Gym installs itself and Ludus does not. Requirement files need not name them.
 ASSUMED = frozenset(
-    "openai anthropic uvicorn pydantic omegaconf hydra-core requests orjson pandas datasets huggingface-hub wandb "
-    "mlflow mcp tqdm rich psutil pyyaml numpy".split()
+    "openai anthropic uvicorn hydra-core requests pandas datasets huggingface-hub wandb mlflow mcp tqdm psutil "
+    "numpy".split()
 )
 
 
@@ -58,8 +58,13 @@ class Installed:
 
     @property
     def python(self) -> str:
-        """The path of the interpreter."""
-        return str(self.environment / "bin" / "python") if self.environment is not None else sys.executable
+        """The version of this Python. An environment says it in its `pyvenv.cfg`."""
+        try:
+            settings = (self.environment / "pyvenv.cfg").read_text("utf-8") if self.environment is not None else ""
+        except OSError:
+            settings = ""
+        match = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)", settings, re.MULTILINE)
+        return match[1] if match else ".".join(map(str, sys.version_info[:3]))
 
     def version(self, package: str) -> str | None:
         """The installed version of a package."""
@@ -71,8 +76,10 @@ class Installed:
     def has_module(self, module: str) -> bool:
         """Whether a module can be imported, by the first part of its name."""
         name = module.partition(".")[0]
+        if name in sys.stdlib_module_names:
+            return True
         if self.environment is not None:
-            return name in sys.builtin_module_names or PathFinder.find_spec(name, self._sites) is not None
+            return PathFinder.find_spec(name, self._sites) is not None
         try:
             return importlib.util.find_spec(name) is not None
         except ValueError:  # a module that was made by hand
@@ -84,7 +91,7 @@ class Installed:
         return list(distributions(name=package))
 
 
-def own_environment(folder: Path) -> Installed | None:
-    """The virtual environment in a server's folder, if it has this package in it."""
-    installed = Installed(folder / ".venv")
+def own_environment(place: Path) -> Installed | None:
+    """A server's own virtual environment, if it exists and has this package in it."""
+    installed = Installed(place)
     return installed if installed.version("ludus-nemo-gym") is not None else None

@@ -74,6 +74,15 @@ class Requirements:
         """What pip is given to install some of the packages."""
         return [*self.options, *(argument for package in wanted for argument in package.arguments)]
 
+    def admits_python(self, version: str) -> bool:
+        """Whether a version of Python will do."""
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            return SpecifierSet(self.python).contains(version, prereleases=True)
+        except InvalidSpecifier:
+            return True
+
     def explain(self, module: str) -> Wanted | None:
         """The package that most likely provides a module."""
         packages = [package for package in self.wanted if provides(package.name, module)]
@@ -224,6 +233,6 @@ def _text(path: Path) -> str:
         raise cannot_read(path, error) from error
 
 
-def pip_install(arguments: list[str], pip: str = "pip") -> str:
+def pip_install(arguments: list[str]) -> str:
     """The command that installs packages."""
-    return shlex.join([*shlex.split(pip), "install", *arguments])
+    return shlex.join(["pip", "install", *arguments])
