@@ -291,6 +291,7 @@ def test_a_server_needs_the_agent_that_plays_it(tmp_path: Path) -> None:
     need = needed(folder)["agent"]
     assert need.commands == (f"ludus collect {folder} --set agent.type=simple",)
     agent = write_agent(tmp_path, "my_agent", FORBIDDEN)
+    (agent / "configs" / "my_agent.yaml").write_text("another: {}")  # the server's own file configures it
     assert needed(folder)["agent"].met
     (agent / "requirements.txt").write_text("no-such-a\n")
     need = needed(folder)["agent"]

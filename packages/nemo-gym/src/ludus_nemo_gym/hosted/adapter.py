@@ -68,11 +68,11 @@ def _examine(source: ServerSource) -> Listed:
         path=str(source.folder),
         domain=str(server.block.get("domain") or "other"),
         rows=count_rows(examples[0] if examples else source.folder / "data" / "example.jsonl"),
-        needs=(*needs_of(examined), *(_agent_need(agents[0], source) if agents else ())),
+        needs=(*needs_of(examined), *(_agent_need(config, agents[0], source) if agents else ())),
     )
 
 
-def _agent_need(agent: ServerEntry, source: ServerSource) -> Iterator[Need]:
+def _agent_need(config: GymConfig, agent: ServerEntry, source: ServerSource) -> Iterator[Need]:
     """The agent that plays a server, if it is not one of ours."""
     if agent.implementation in AGENT_TYPES:
         return
@@ -82,7 +82,8 @@ def _agent_need(agent: ServerEntry, source: ServerSource) -> Iterator[Need]:
         instead = shlex.join(["ludus", "collect", str(source.folder), "--set", "agent.type=simple"])
         yield Need("agent", False, f"{agent.name} plays it, and {place} does not exist", (instead,))
         return
-    missing = [need.name for need in _examine(code).needs if need.met is False]
+    needs = needs_of(Examined(code, agent, config.tree, [agent], []))
+    missing = [need.name for need in needs if need.met is False]
     why = f"{agent.name} plays it{' and misses: ' + ', '.join(missing) if missing else ''}"
     yield Need("agent", not missing, why, (shlex.join(["ludus", "doctor", str(place)]),) if missing else ())
 
