@@ -286,10 +286,58 @@ def test_a_judge_is_a_model_of_ours(tmp_path: Path) -> None:
 
 def test_without_a_judge_the_rollout_fails_and_says_what_to_set(tmp_path: Path) -> None:
     folder = write_server(tmp_path, "judged", JUDGED, [row("?")], settings=JUDGE)
-    results = collect(folder, ["blue"])
+    with pytest.raises(UserError, match="no model is set for it: --set resources.judge=SPEC"):
+        collect(folder, ["blue"])
+
+
+SWALLOWING = JUDGED.replace(
+    "        verdict = await call_judge(",
+    """        try:
+            return await self.judge(body, params)
+        except Exception:
+            return BaseVerifyResponse(**body.model_dump(), reward=0.0)
+
+    async def judge(self, body: BaseVerifyRequest, params: Any) -> BaseVerifyResponse:
+        verdict = await call_judge(""",
+)
+
+
+AGAIN = "return await self.judge(body, params)"
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_a_server_that_makes_0_of_a_dead_judge_gives_no_reward(tmp_path: Path, isolate: bool) -> None:
+    folder = write_server(tmp_path, f"swallowing_{isolate}".lower(), SWALLOWING, [row("?")], settings=JUDGE)
+    script = tmp_path / "judge.yaml"
+    script.write_text("- error: {kind: http_500, cause: the judge is on fire}\n")
+    results = collect(folder, ["blue"], isolate=isolate, settings={"resources.judge": f"scripted:{script}"})
     (failure,) = results.failures()
-    assert (failure.error.stage, failure.error.kind) == ("verify", "judge_failed")
-    assert "--set resources.judge=SPEC" in failure.error.cause
+    assert (failure.error.stage, failure.error.kind) == ("verify", "http_500")
+    assert failure.error.cause == "the model server judge_model: the judge is on fire"
+
+
+#: A judge whose first answer is an error.
+FLAKY = """
+from ludus import Failure
+
+asked = []
+
+
+def answer(request):
+    asked.append(request)
+    if len(asked) == 1:
+        raise Failure("http_500", "not yet")
+    return "[[A=B]]"
+"""
+
+
+def test_a_judge_that_answers_when_asked_again_gives_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = SWALLOWING.replace("return BaseVerifyResponse(**body.model_dump(), reward=0.0)", AGAIN)
+    folder = write_server(tmp_path, "asking_again", again, [row("?")], settings=JUDGE)
+    (tmp_path / "flaky_judge.py").write_text(FLAKY)
+    monkeypatch.syspath_prepend(tmp_path)
+    results = collect(folder, ["blue"], settings={"resources.judge": "scripted:flaky_judge:answer"})
+    assert rewards(results) == [1.0]
 
 
 def test_a_masked_sample_is_masked_with_its_reason(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ class RemoteResources(Resources):
 
     async def _begin(self, path: str, task: Any) -> HttpReply:
         client = self.shared.client
-        reply = await client.post(path, self._first_body(task), {SEED: str(self._seed)})
+        reply = await client.post(path, self._first_body(task), {**self._headers, SEED: str(self._seed)})
         client.checked(reply)
         if named := reply.all(SESSION):
             self._headers = {SESSION: named[0]}
@@ -156,7 +156,7 @@ class RemoteResources(Resources):
             name, _, value = line.partition(";")[0].partition("=")
             self._cookies[name.strip()] = value.strip()
         if self._cookies:
-            self._headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in self._cookies.items())}
+            self._headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
 
 
 class RemoteGame(Game, RemoteResources):

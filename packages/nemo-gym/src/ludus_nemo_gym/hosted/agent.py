@@ -23,7 +23,8 @@ from ludus.remote.verdicts import verdict_in
 from ludus.response import Response
 from ludus.runtime.encoding import encode
 from ludus_nemo_gym.hosted.front import Front, PlayedRollout
-from ludus_nemo_gym.hosted.model_servers import HOST, model_servers
+from ludus_nemo_gym.hosted.model_servers import HOST, FailedCalls, model_servers
+from ludus_nemo_gym.hosted.resources import HostedResources
 from ludus_nemo_gym.hosted.settings import HostedSettings
 from ludus_nemo_gym.names import MODELS, POLICY_FIELDS, POLICY_SERVER, RESOURCES
 from ludus_nemo_gym.servers import references
@@ -58,6 +59,7 @@ class HostedAgent(Agent):
     config: Config
     _front: Front | None = None
     _client: Client | None = None
+    _failed: FailedCalls | None = None  # of the models that the agent calls besides the policy
 
     @asynccontextmanager
     async def share(self) -> AsyncIterator[Agent]:
@@ -66,11 +68,11 @@ class HostedAgent(Agent):
         async with Front() as front:
             known = {name: _entry(kind, front.port) for name, kind in self._fronted().items()}
             others = {name: spec for name, spec in config.specs().items() if name not in known}
-            async with model_servers(config.instance, others) as models:
+            async with model_servers(config.instance, others) as (models, failed):
                 tree = {**models, **known, **_policy(front.port)}
                 async with config.transport(tree) as transport:
                     playing = copy.copy(self)
-                    playing._front, playing._client = front, Client(transport)
+                    playing._front, playing._client, playing._failed = front, Client(transport), failed
                     yield playing
 
     def _fronted(self) -> dict[str, str]:
@@ -96,8 +98,9 @@ class HostedAgent(Agent):
         indices = {"_ng_task_index": _number(job.task_id), "_ng_rollout_index": job.repeat}
         row = {**indices, **job.row, "_ng_rollout_id": rollout.key}
         reply = await client.post("/run", encode(row), {ROLLOUT: rollout.key})
-        if rollout.failure is not None:  # the agent could not do anything about it, whatever it replied
-            raise rollout.failure
+        failure = rollout.failure or self._failed_call(episode, rollout.key)
+        if failure is not None:  # the agent could not do anything about it, whatever it replied
+            raise failure
         result = client.checked(reply)
         if not isinstance(result, dict):
             raise Failure("bad_response", f"the agent's reply is not a JSON object: {str(result)[:200]}")
@@ -107,6 +110,12 @@ class HostedAgent(Agent):
         if rollout.refused:
             return "max_steps"
         return str(result.get("stop_reason") or "completed")
+
+    def _failed_call(self, episode: Episode, rollout: str) -> Failure | None:
+        """A call of a judge or a simulated user that failed, of the agent or of its hosted resources."""
+        resources = episode.resources
+        registers = [self._failed, resources.shared.failed if isinstance(resources, HostedResources) else None]
+        return next((failure for calls in registers if calls and (failure := calls.take(rollout)) is not None), None)
 
 
 class _Judged:

@@ -12,15 +12,16 @@ from pydantic import ConfigDict
 
 from ludus.errors import Failure
 from ludus.http.connection import HttpReply
+from ludus.outcome import Verdict
 from ludus.record import verdict_row
-from ludus.remote.http import Client
+from ludus.remote.http import ROLLOUT, Client
 from ludus.remote.resources import RemoteGame, RemoteResources
 from ludus.resources import ResourcesConfig
-from ludus.response import complete_usage
+from ludus.response import Response, complete_usage
 from ludus.rollout import Rollout
 from ludus.runtime.encoding import encode
 from ludus.task import digest
-from ludus_nemo_gym.hosted.model_servers import model_servers
+from ludus_nemo_gym.hosted.model_servers import FailedCalls, model_servers
 from ludus_nemo_gym.hosted.served import ServedApp
 from ludus_nemo_gym.hosted.settings import HostedSettings
 from ludus_nemo_gym.hosted.transports import ServerEnded, ServerTransport
@@ -47,6 +48,7 @@ class Hosted:
 
     client: Client
     transport: ServerTransport
+    failed: FailedCalls
     tools: tuple[dict[str, Any], ...] = ()
     own_routes: bool = True
 
@@ -64,16 +66,18 @@ class HostedResources(RemoteResources):
         self._generation = -1
         self.seeded: HttpReply | None = None  #: the server's reply to the request that began the session
         self._ids: dict[str, Any] = {}
+        self._key = uuid4().hex
+        self._headers = {ROLLOUT: self._key}
 
     @classmethod
     @asynccontextmanager
     async def share(cls, config: HostedConfig) -> AsyncIterator[Hosted]:  # type: ignore[override]
         """Serve the models that the server calls, and start the server."""
         async with (
-            model_servers(config.instance, config.specs()) as models,
+            model_servers(config.instance, config.specs()) as (models, failed),
             config.transport(models) as transport,
         ):
-            yield Hosted(Client(transport), transport, own_routes=config.own_routes)
+            yield Hosted(Client(transport), transport, failed, own_routes=config.own_routes)
 
     @classmethod
     def application(cls, shared: Hosted, guard: Any) -> ServedApp | None:
@@ -103,6 +107,16 @@ class HostedResources(RemoteResources):
         self.seeded = reply
         return reply
 
+    async def verify(self, task: Any, response: Response) -> Verdict:
+        """Let the server judge. A verdict that it made after a call of its judge had failed is none."""
+        try:
+            verdict = await super().verify(task, response)
+        except Failure as failure:
+            raise self.shared.failed.take(self._key) or failure from None
+        if (failed := self.shared.failed.take(self._key)) is not None:
+            raise failed
+        return verdict
+
     def _first_body(self, task: Any) -> bytes:
         if not self.config.typed_sessions:
             return super()._first_body(task)
@@ -117,6 +131,7 @@ class HostedResources(RemoteResources):
 
     async def close(self) -> None:
         """End a session that has an id. Other servers forget a session with its verdict, or never."""
+        self.shared.failed.take(self._key)
         if self._ids and self.shared.transport.generation == self._generation:
             reply = await self._post("/close_session", encode(self._ids))
             if reply.status >= 400:
