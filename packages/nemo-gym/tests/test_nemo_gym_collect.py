@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ludus_nemo_gym.agent_servers import find_running, head_url
+from ludus_nemo_gym.agent_servers import find_running
 from ludus_nemo_gym.commands import ng_collect_rollouts, ng_status
+from ludus_nemo_gym.head import head_url
 from ludus_nemo_gym.materialize import Expansion, materialized
 from nemo_gym.path_utils import aggregate_metrics_path_for, failures_path_for
 from nemo_gym.rollout_collection import RolloutCollectionConfig, RolloutCollectionHelper

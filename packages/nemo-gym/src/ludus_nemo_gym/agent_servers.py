@@ -11,8 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from ludus.agent import Agent
 from ludus.environment import Environment
 from ludus.episode import Episode
@@ -25,11 +23,10 @@ from ludus.remote.verdicts import failure_in, is_masked, verdict_in
 from ludus.resources import Resources, ResourcesConfig
 from ludus.response import Response
 from ludus.runtime.encoding import encode
-from ludus_nemo_gym.names import AGENTS, HEAD_SERVER
+from ludus_nemo_gym.head import ANY_ADDRESS, TOKEN, configuration_of
+from ludus_nemo_gym.names import AGENTS
 from ludus_nemo_gym.servers import find_servers
-from ludus_nemo_gym.trees import Tree, plain
 
-TOKEN = "LUDUS_TOKEN"
 START = (
     "Start servers with: gym env start --resources-server NAME --model-type TYPE, or with ng_run '+config_paths=[...]'"
 )
@@ -37,7 +34,6 @@ Row = dict[str, Any]
 
 #: The fields of a Ludus record that NeMo Gym's rows do not have.
 _LUDUS_FIELDS = RECORD - {"reward", "response", "reward_components", "receipt"}
-ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 @dataclass
@@ -51,14 +47,6 @@ class RunningServers:
     def agents(self) -> dict[str, str]:
         """The agents' URLs."""
         return self.addresses.get(AGENTS, {})
-
-
-def head_url(tree: Tree) -> str:
-    """The head's URL according to a configuration."""
-    head = tree.get(HEAD_SERVER)
-    head = head if isinstance(head, dict) else {}
-    host = str(head.get("host") or tree.get("default_host") or "127.0.0.1")
-    return f"http://{ANY_ADDRESS.get(host, host)}:{head.get('port') or 11000}"
 
 
 async def find_running(head: str) -> RunningServers:
@@ -75,28 +63,6 @@ async def find_running(head: str) -> RunningServers:
         host = ANY_ADDRESS.get(host, host)
         running.addresses.setdefault(server.kind, {})[server.name] = f"http://{host}:{port}"
     return running
-
-
-async def configuration_of(head: str) -> Tree:
-    """The configuration that a head serves: its servers with their addresses. Raises a `Failure` if it serves none."""
-    async with connect(head, TOKEN) as client:
-        reply = await client.get("/global_config_dict_yaml")
-        if reply.status != 200:
-            raise client.failure(reply)
-    return _configuration(head, reply.body)
-
-
-def _configuration(head: str, body: bytes) -> Tree:
-    """The tree in the head's reply: YAML in a JSON string, or plain YAML."""
-    try:
-        content = yaml.safe_load(body)
-        content = yaml.safe_load(content) if isinstance(content, str) else content
-    except yaml.YAMLError as error:
-        raise UserError(f"{head} did not reply with a configuration") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{head} did not reply with a configuration")
-    tree: Tree = plain(content)
-    return tree
 
 
 class AgentServerResources(Resources):

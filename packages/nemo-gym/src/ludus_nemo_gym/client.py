@@ -11,8 +11,9 @@ from typing import Any
 from ludus.errors import Failure, UserError, did_you_mean
 from ludus.remote.http import connect
 from ludus.runtime.encoding import encode
-from ludus_nemo_gym.agent_servers import TOKEN, find_running, head_url
+from ludus_nemo_gym.agent_servers import find_running
 from ludus_nemo_gym.entry_points import Arguments, entry_point, options
+from ludus_nemo_gym.head import TOKEN, head_url
 
 QUESTION = "What is the weather in San Francisco?"
 

@@ -34,13 +34,8 @@ from ludus.store.drafts import draft_path, write_whole
 from ludus.store.journal import Journal
 from ludus.store.lines import Source
 from ludus_nemo_gym.agent_metrics import Numbers, RequestBodies, agent_metrics
-from ludus_nemo_gym.agent_servers import (
-    TOKEN,
-    PlaceholderModel,
-    RunningAgents,
-    RunningServers,
-    running_environment,
-)
+from ludus_nemo_gym.agent_servers import PlaceholderModel, RunningAgents, RunningServers, running_environment
+from ludus_nemo_gym.head import TOKEN
 from ludus_nemo_gym.materialize import ROLLOUT, TASK, Expansion, materialized
 
 Row = dict[str, Any]

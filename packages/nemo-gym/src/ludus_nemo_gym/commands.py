@@ -124,7 +124,8 @@ def ng_status(arguments: Arguments) -> int:
     import typer
 
     from ludus.cli.status import status
-    from ludus_nemo_gym.agent_servers import START, TOKEN, head_url
+    from ludus_nemo_gym.agent_servers import START
+    from ludus_nemo_gym.head import TOKEN, head_url
 
     as_json = "--json" in arguments
     tree = options([argument for argument in arguments if argument != "--json"], {"json"})

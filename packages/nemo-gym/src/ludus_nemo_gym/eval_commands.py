@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from ludus.errors import UserError
-from ludus_nemo_gym.agent_servers import RunningServers, find_running, head_url
+from ludus_nemo_gym.agent_servers import RunningServers, find_running
 from ludus_nemo_gym.collecting import CONCURRENCY, CollectOptions, RemoteCollection
 from ludus_nemo_gym.entry_points import (
     INTERRUPTED,
@@ -20,6 +20,7 @@ from ludus_nemo_gym.entry_points import (
     print_notes,
     required_text,
 )
+from ludus_nemo_gym.head import head_url
 from ludus_nemo_gym.materialize import Expansion
 from ludus_nemo_gym.prompts import read_prompt
 from ludus_nemo_gym.search_paths import find_data

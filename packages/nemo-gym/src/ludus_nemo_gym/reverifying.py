@@ -17,9 +17,10 @@ from typing import Any
 from ludus.errors import Failure, UserError
 from ludus.remote.http import connect
 from ludus.runtime.encoding import encode
-from ludus_nemo_gym.agent_servers import TOKEN, RunningServers, agent_of
+from ludus_nemo_gym.agent_servers import RunningServers, agent_of
 from ludus_nemo_gym.collecting import OutputFiles, read_rollouts
 from ludus_nemo_gym.config import GymConfig
+from ludus_nemo_gym.head import TOKEN
 from ludus_nemo_gym.launch import HostedPart, Launch
 from ludus_nemo_gym.materialize import ROLLOUT, TASK
 from ludus_nemo_gym.names import AGENTS, MODELS, RESOURCES

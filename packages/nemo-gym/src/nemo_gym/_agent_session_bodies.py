@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nemo_gym._sandbox_access import SandboxAccess
 from nemo_gym.episode_types import EpisodeId, TaskId
 from nemo_gym.rollout_observability import AgentObservationBundle
-from nemo_gym.sandbox.access import SandboxAccess
 from nemo_gym.tool_access import ToolAccesses
 
 #: The key of a request's session that names the agent's session.

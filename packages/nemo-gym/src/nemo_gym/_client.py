@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import orjson
-from ludus_nemo_gym.agent_servers import ANY_ADDRESS, TOKEN, configuration_of, head_url
+from ludus_nemo_gym.head import ANY_ADDRESS, TOKEN, configuration_of, head_url
 from ludus_nemo_gym.launch import DEFAULT_HOST, HEAD_PORT
 from ludus_nemo_gym.names import RESOURCES
 from ludus_nemo_gym.trees import plain

@@ -14,6 +14,7 @@ from nemo_gym._mcp_names import (
     RESERVED_MCP_TOOL_NAMES,
     MCPServerMetadata,
 )
+from nemo_gym._sandbox_access import SandboxAccess
 from nemo_gym._simple_server import SESSION_ID_KEY, BaseServer, SimpleServer, fastapi
 from nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest, BaseRunServerInstanceConfig
 from nemo_gym.episode_types import EpisodeId, TaskId
@@ -23,7 +24,6 @@ from nemo_gym.mcp_auto_exposure import maybe_auto_expose
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.reward_profile import AggregateMetricsMixin, compute_aggregate_metrics
 from nemo_gym.rollout_correlation import RolloutContextMiddleware
-from nemo_gym.sandbox.access import SandboxAccess
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

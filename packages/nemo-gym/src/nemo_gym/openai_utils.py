@@ -1,31 +1,13 @@
-"""Items, requests and responses of OpenAI's APIs as pydantic models of our own: no version of a client is needed."""
+"""Items, requests and responses of OpenAI's APIs as pydantic models of our own: no version of a client is needed.
+
+The models of Chat Completions are imported when they are first used: most servers never use them.
+"""
 
 from __future__ import annotations
 
-from nemo_gym._chat import (
-    NeMoGymChatCompletion,
-    NeMoGymChatCompletionCreateParamsNonStreaming,
-    NeMoGymChatCompletionMessage,
-    NeMoGymChatCompletionMessageForTraining,
-    NeMoGymChatCompletionMessageToolCall,
-    NeMoGymChoice,
-    NeMoGymCompletionUsage,
-    NeMoGymFunction,
-)
-from nemo_gym._chat_messages import (
-    NeMoGymChatCompletionAssistantMessageForTrainingParam,
-    NeMoGymChatCompletionAssistantMessageParam,
-    NeMoGymChatCompletionContentPartTextParam,
-    NeMoGymChatCompletionDeveloperMessageParam,
-    NeMoGymChatCompletionMessageParam,
-    NeMoGymChatCompletionMessageToolCallFunctionParam,
-    NeMoGymChatCompletionMessageToolCallParam,
-    NeMoGymChatCompletionSystemMessageParam,
-    NeMoGymChatCompletionToolMessageParam,
-    NeMoGymChatCompletionToolParam,
-    NeMoGymChatCompletionUserMessageParam,
-    NeMoGymFunctionToolParam,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from nemo_gym._endpoint import (
     RATE_LIMIT_ERROR_CODES,
     RETRY_ERROR_CODES,
@@ -72,6 +54,32 @@ from nemo_gym._responses import (
     NeMoGymResponseUsage,
     accumulate_response_usage,
 )
+
+if TYPE_CHECKING:
+    from nemo_gym._chat import (
+        NeMoGymChatCompletion,
+        NeMoGymChatCompletionCreateParamsNonStreaming,
+        NeMoGymChatCompletionMessage,
+        NeMoGymChatCompletionMessageForTraining,
+        NeMoGymChatCompletionMessageToolCall,
+        NeMoGymChoice,
+        NeMoGymCompletionUsage,
+        NeMoGymFunction,
+    )
+    from nemo_gym._chat_messages import (
+        NeMoGymChatCompletionAssistantMessageForTrainingParam,
+        NeMoGymChatCompletionAssistantMessageParam,
+        NeMoGymChatCompletionContentPartTextParam,
+        NeMoGymChatCompletionDeveloperMessageParam,
+        NeMoGymChatCompletionMessageParam,
+        NeMoGymChatCompletionMessageToolCallFunctionParam,
+        NeMoGymChatCompletionMessageToolCallParam,
+        NeMoGymChatCompletionSystemMessageParam,
+        NeMoGymChatCompletionToolMessageParam,
+        NeMoGymChatCompletionToolParam,
+        NeMoGymChatCompletionUserMessageParam,
+        NeMoGymFunctionToolParam,
+    )
 
 __all__ = [
     "RATE_LIMIT_ERROR_CODES",
@@ -131,3 +139,11 @@ __all__ = [
     "TokenIDLogProbMixin",
     "accumulate_response_usage",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in ("nemo_gym._chat", "nemo_gym._chat_messages"):
+            if (value := getattr(importlib.import_module(module), name, None)) is not None:
+                return globals().setdefault(name, value)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

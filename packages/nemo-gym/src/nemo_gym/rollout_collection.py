@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from ludus_nemo_gym.agent_servers import find_running, head_url
+from ludus_nemo_gym.agent_servers import find_running
 from ludus_nemo_gym.collecting import RemoteCollection, read_rollouts
 from ludus_nemo_gym.collecting import max_rollout_attempts as get_max_rollout_attempts
+from ludus_nemo_gym.head import head_url
 from pydantic import BaseModel, ConfigDict, Field
 
 from ludus.errors import UserError

@@ -3,34 +3,35 @@
     python -m ludus_nemo_gym.hosted.child FOLDER REPORT
 
 Its standard input holds what to host. It writes to the file descriptor REPORT once it listens, or what went wrong.
+
+Most of its start is imports, which make no garbage: they are imported by functions, while garbage collection is off.
 """
 
 from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import os
 import signal
 import socket
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import orjson
-from omegaconf import OmegaConf
-
-from ludus.errors import UserError
-from ludus.http.listening import Listening
-from ludus.runtime.running import run
-from ludus_nemo_gym.hosted.cancelling import Cancelling
-from ludus_nemo_gym.hosted.correlating import Correlating
-from ludus_nemo_gym.hosted.hosting import Hosting
-from ludus_nemo_gym.search_paths import ROOTS
+if TYPE_CHECKING:
+    from ludus_nemo_gym.hosted.correlating import Correlating
+    from ludus_nemo_gym.hosted.hosting import Hosting
 
 
 def main() -> None:
     """Serve until standard input ends."""
+    gc.disable()
+    from ludus.errors import UserError
+    from ludus.runtime.running import run
+    from ludus_nemo_gym.hosted.hosting import Hosting
+
     folder, report = Path(sys.argv[1]), int(sys.argv[2])
     os.set_inheritable(report, False)
     source = os.fdopen(os.dup(0), "rb", buffering=0)
@@ -45,10 +46,16 @@ def main() -> None:
     except UserError as error:
         _tell(report, {"error": str(error)})
         return
+    gc.freeze()  # modules live as long as the process: no collection looks at them again, not even at exit
+    gc.set_threshold(50000, 20, 100)
+    gc.enable()
     run(_serve(app, folder / "socket", report, source))
 
 
 async def _serve(app: Correlating, path: Path, report: int, source: Any) -> None:
+    from ludus.http.listening import Listening
+    from ludus_nemo_gym.hosted.cancelling import Cancelling
+
     stop = asyncio.Event()
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path))
@@ -77,6 +84,8 @@ def _watch(source: Any, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) ->
 
 
 def _tell(report: int, content: dict[str, str]) -> None:
+    import orjson
+
     try:
         os.write(report, orjson.dumps(content))
         os.close(report)
@@ -96,6 +105,10 @@ def _read(source: Any, size: int) -> bytes:
 
 def _set_environment(hosting: Hosting) -> None:
     """What the process of a server has in NeMo Gym: its folder, its search path, and its configuration."""
+    from omegaconf import OmegaConf
+
+    from ludus_nemo_gym.search_paths import ROOTS
+
     os.chdir(hosting.source.folder)
     os.environ["NEMO_GYM_CONFIG_DICT"] = OmegaConf.to_yaml(OmegaConf.create(hosting.tree))
     os.environ["NEMO_GYM_CONFIG_PATH"] = hosting.instance

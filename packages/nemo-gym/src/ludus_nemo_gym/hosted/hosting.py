@@ -17,7 +17,6 @@ from ludus.errors import UserError, did_you_mean, not_installed
 from ludus.runtime.imports import author_error, describe
 from ludus.runtime.wording import describe_errors
 from ludus_nemo_gym.hosted.correlating import Correlating
-from ludus_nemo_gym.hosted.requirements import pip_install, read_requirements
 from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
 
 
@@ -95,6 +94,8 @@ class Hosting(BaseModel):
 
     def _remedy(self, module: str) -> str:
         """How to install a module, in the words of the server's requirements; empty if they do not name it."""
+        from ludus_nemo_gym.hosted.requirements import pip_install, read_requirements
+
         name = module.partition(".")[0]
         try:
             requirements = read_requirements(self.source.folder, self.source.root)
