@@ -147,6 +147,9 @@ class ProgramCalls:
 class Proxy(App):
     """A server for programs: three model dialects, and the tools. A request's key says which rollout it belongs to."""
 
+    #: offer channels: only to programs whose client is ours
+    channels = False
+
     def __init__(self) -> None:
         super().__init__()
         self._programs: dict[str, ProgramCalls] = {}
@@ -163,7 +166,7 @@ class Proxy(App):
     async def __aenter__(self) -> Self:
         listening = bind("the model proxy", "127.0.0.1", 0)
         self._url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        self._listening = Listening(self, listening)
+        self._listening = Listening(self, listening, channels=self.channels)
         await self._listening.begin()
         return self
 

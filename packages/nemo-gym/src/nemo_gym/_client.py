@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.cookies import SimpleCookie
 from typing import Any
@@ -37,6 +38,7 @@ from nemo_gym.global_config import (
     get_first_server_config_dict,
     get_global_config_dict,
     maybe_get_global_config_dict,
+    top_level_setting,
 )
 from nemo_gym.rollout_correlation import current_rollout_id
 
@@ -108,6 +110,15 @@ class ServerReply:
             raise response_error(self.status, bytes(self.content))
 
 
+@dataclass
+class _Kept:
+    """What a client keeps between requests: its connections, and the addresses of the servers, by name."""
+
+    stack: AsyncExitStack
+    clients: dict[str, Client] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+
+
 class ServerClient(BaseModel):
     """Calls servers by name. The head lists their addresses.
 
@@ -122,7 +133,7 @@ class ServerClient(BaseModel):
     global_config_dict: DictConfig
 
     _local: dict[str, Any] = PrivateAttr(default_factory=dict)  # the applications of servers of this process, by name
-    _kept: tuple[AsyncExitStack, dict[str, Client]] | None = PrivateAttr(default=None)
+    _kept: _Kept | None = PrivateAttr(default=None)
 
     @classmethod
     def load_head_server_config(cls) -> BaseServerConfig:
@@ -167,7 +178,7 @@ class ServerClient(BaseModel):
             path, content, headers = sent_request(url_path, kwargs)
             async with asyncio.timeout(seconds_of(kwargs.get("timeout"))):
                 return ServerReply(server_name, await send_request(local, method, path, content, _named(headers)))
-        base = urlsplit(self._resolve_base_url(server_name))
+        base = urlsplit(self._address(server_name))
         origin = f"{base.scheme}://{base.netloc}"
         path, content, headers = sent_request(base.path + self._prefix(server_name, url_path) + url_path, kwargs)
         content_type = headers.pop("content-type", "application/json")
@@ -187,17 +198,18 @@ class ServerClient(BaseModel):
             async with connect(origin, TOKEN, content_type=content_type) as client:
                 yield client
             return
-        stack, clients = self._kept
-        key = f"{origin} {content_type}"
+        clients, key = self._kept.clients, f"{origin} {content_type}"
         if key not in clients:
-            clients[key] = await stack.enter_async_context(connect(origin, TOKEN, content_type=content_type))
+            entered = connect(origin, TOKEN, content_type=content_type)
+            clients[key] = await self._kept.stack.enter_async_context(entered)
         yield clients[key]
 
     @asynccontextmanager
     async def kept_connections(self) -> AsyncIterator[None]:
-        """Keep connections open between requests until the block ends. All requests must come from one event loop."""
+        """Keep connections open between requests until the block ends. All requests must come from one event loop, and
+        no server may move meanwhile."""
         async with AsyncExitStack() as stack:
-            self._kept = stack, {}
+            self._kept = _Kept(stack)
             try:
                 yield
             finally:
@@ -221,6 +233,15 @@ class ServerClient(BaseModel):
         """The address in the settings of a server."""
         return f"http://{field_of(server_config_dict, 'host')}:{field_of(server_config_dict, 'port')}"
 
+    def _address(self, server_name: str) -> str:
+        """The address of a server. Within `kept_connections` the configuration is asked once."""
+        if self._kept is None:
+            return self._resolve_base_url(server_name)
+        addresses = self._kept.addresses
+        if server_name not in addresses:
+            addresses[server_name] = self._resolve_base_url(server_name)
+        return addresses[server_name]
+
     def _resolve_base_url(self, server_name: str) -> str:
         """The address of a server. Environment variables may redirect the calls to one model server."""
         if (redirected := redirected_base_url(server_name)) is not None:
@@ -237,7 +258,7 @@ class ServerClient(BaseModel):
     def _prefix(self, server_name: str, url_path: str) -> str:
         """What tells a server which rollout a request belongs to, if the configuration asks for it."""
         rollout_id = current_rollout_id()
-        if rollout_id is None or not self.global_config_dict.get(OBSERVABILITY_ENABLED_KEY_NAME):
+        if rollout_id is None or not top_level_setting(self.global_config_dict, OBSERVABILITY_ENABLED_KEY_NAME):
             return ""
         is_of_rollout = url_path in _MODEL_PATHS or RESOURCES in (self.global_config_dict.get(server_name) or ())
         return f"/{ROLLOUT_PATH_PREFIX}/{rollout_id}" if is_of_rollout else ""

@@ -40,6 +40,7 @@ from nemo_gym.global_config import (
     OBSERVABILITY_ENABLED_KEY_NAME,
     TOKEN_ID_CAPTURE_BLOCK,
     get_first_server_config_dict,
+    top_level_setting,
 )
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.reward_profile import AggregateMetricsMixin, compute_aggregate_metrics
@@ -224,7 +225,7 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
     def _setting(self, name: str) -> Any:
         """A setting of the whole run; None if the client is a test double without a configuration."""
         tree = getattr(self.server_client, "global_config_dict", None)
-        return tree.get(name) if isinstance(tree, (Mapping, DictConfig)) else None
+        return top_level_setting(tree, name) if isinstance(tree, (Mapping, DictConfig)) else None
 
     def _run_in_context(self) -> Any:
         """`run` within the context of its rollout. FastAPI sees the signature of `run`."""

@@ -152,6 +152,11 @@ def get_first_server_config_dict(global_config_dict: Any, top_level_path: str) -
     return implementations[next(iter(implementations))]
 
 
+def top_level_setting(global_config_dict: Any, name: str) -> Any:
+    """A setting of the whole run, or None. OmegaConf's `get` searches similar names for a name that is missing."""
+    return global_config_dict.get(name) if name in global_config_dict.keys() else None  # noqa: SIM118
+
+
 def get_hf_token() -> str | None:
     """The token of Hugging Face in the configuration."""
     token = get_global_config_dict().get(HF_TOKEN_KEY_NAME)

@@ -97,6 +97,8 @@ class PlayedRollout(ProgramCalls):
 class Front(Proxy):
     """Answers the agents of all rollouts in flight."""
 
+    channels = True
+
     def __init__(self) -> None:
         super().__init__()
         self._rollouts: dict[str, PlayedRollout] = {}
