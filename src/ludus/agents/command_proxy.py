@@ -19,7 +19,8 @@ from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
 from ludus.episode import Episode
 from ludus.errors import Failure
-from ludus.http.app import App
+from ludus.http.app import App, Handler
+from ludus.http.gemini import gemini_handler
 from ludus.http.guard import is_open, token_of
 from ludus.http.listening import Listening, bind
 from ludus.http.messages import Incoming, Refusal, Reply
@@ -145,7 +146,7 @@ class ProgramCalls:
 
 
 class Proxy(App):
-    """A server for programs: three model dialects, and the tools. A request's key says which rollout it belongs to."""
+    """A server for programs: four model dialects, and the tools. A request's key says which rollout it belongs to."""
 
     #: offer channels: only to programs whose client is ours
     channels = False
@@ -196,6 +197,12 @@ class Proxy(App):
             return to_reply(body, await self._program(incoming).answer(incoming, to_request(body)))
 
         return handle
+
+    def _other(self, incoming: Incoming) -> Handler:
+        return gemini_handler(incoming, self._answer) or super()._other(incoming)
+
+    async def _answer(self, incoming: Incoming, body: Body) -> Body:
+        return await self._program(incoming).answer(incoming, body)
 
     async def _models(self, incoming: Incoming) -> Reply:
         return models_reply("policy")

@@ -90,9 +90,11 @@ def is_open(incoming: Incoming) -> bool:
 
 
 def token_of(incoming: Incoming) -> str:
-    """The token of a request: `Authorization: Bearer TOKEN`, or `x-api-key`."""
+    """The token of a request: `Authorization: Bearer TOKEN`, `x-api-key`, or Gemini's `x-goog-api-key`."""
     sent = incoming.header(b"authorization") or ""
-    return sent[7:] if sent[:7].lower() == "bearer " else incoming.header(b"x-api-key") or ""
+    if sent[:7].lower() == "bearer ":
+        return sent[7:]
+    return incoming.header(b"x-api-key") or incoming.header(b"x-goog-api-key") or ""
 
 
 def _refuse_web_pages(incoming: Incoming, host_hint: str) -> None:

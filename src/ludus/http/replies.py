@@ -1,4 +1,4 @@
-"""A model's response as an HTTP reply in each of the three dialects, whole or streamed."""
+"""A model's response as an HTTP reply in each of the four dialects, whole or streamed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from ludus.dialects.chat_answer import answer_to_chat
 from ludus.dialects.chat_stream import chat_chunks
+from ludus.dialects.gemini_answer import answer_to_gemini, gemini_chunks
 from ludus.dialects.messages_answer import answer_to_messages
 from ludus.dialects.messages_stream import message_events
 from ludus.dialects.responses_stream import response_events
@@ -78,6 +79,16 @@ def messages_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
     if body.get("stream"):
         return _streamed(message_events(message), lambda event: str(event["type"]))
     return Reply(encode(message))
+
+
+def gemini_reply(action: str, as_events: bool, response: dict[str, Any]) -> Reply:
+    """The response as a reply of Gemini's `generateContent` or `streamGenerateContent`: events, or a list of chunks."""
+    answer = _converted(answer_to_gemini, response)
+    if action != "streamGenerateContent":
+        return Reply(encode(answer))
+    if as_events:
+        return _streamed(gemini_chunks(answer), lambda _: None)
+    return Reply(encode(list(gemini_chunks(answer))))
 
 
 def _converted(convert: Callable[[dict[str, Any]], dict[str, Any]], response: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A model server: any Ludus model in the Responses, Chat Completions and Messages dialects, streamed on request.
+"""A model server: any Ludus model in the dialects of Responses, Chat Completions, Messages and Gemini, also streamed.
 
 An answer is computed whole and then streamed: the exact tokens of a call are known only at its end, and a rollout
 cannot use half an answer. Token ids are on the last item of the answer (Responses) or on the message (Chat), where
@@ -15,7 +15,8 @@ import orjson
 from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
 from ludus.errors import Failure
-from ludus.http.app import App
+from ludus.http.app import App, Handler
+from ludus.http.gemini import gemini_handler
 from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, models_reply, responses_reply
@@ -58,6 +59,12 @@ class ModelApp(App):
         body = incoming.json()
         response = await incoming.cancel_on_disconnect(self.answer(incoming, request_from_messages(body)))
         return messages_reply(body, response)
+
+    def _other(self, incoming: Incoming) -> Handler:
+        return gemini_handler(incoming, self._answer_if_waiting) or super()._other(incoming)
+
+    async def _answer_if_waiting(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
+        return await incoming.cancel_on_disconnect(self.answer(incoming, body))
 
     async def models(self, incoming: Incoming) -> Reply:
         """The list of models, which has one entry."""
