@@ -436,8 +436,8 @@ def test_a_server_that_runs_elsewhere_is_named_by_its_address(tmp_path: Path):
         assert instance(launched(tree=foreign(**where)), "theirs").part == RemotePart("http://h:1")
 
 
-@pytest.mark.parametrize("kind", ["responses_api_agents", "responses_api_models"])
-def test_the_code_of_an_agent_or_a_model_is_not_started_but_its_url_can_be_named(kind: str, tmp_path: Path):
+def test_the_code_of_a_model_is_not_started_but_its_url_can_be_named(tmp_path: Path):
+    kind = "responses_api_models"
     code = tmp_path / kind / "sudoku_xl" / "app.py"
     code.parent.mkdir(parents=True)
     code.write_text("raise SystemExit('this must not run')")

@@ -76,6 +76,8 @@ class RemoteResources(Resources):
         self._headers: dict[str, str] = {}
         self._cookies: dict[str, str] = {}
         self._turn = asyncio.Lock()
+        #: the reply that began the session, of a server that is not Ludus's
+        self.seeded: HttpReply | None = None
 
     async def open(self, task: Any) -> None:
         """Begin a session on the server."""
@@ -132,6 +134,7 @@ class RemoteResources(Resources):
         if named := reply.all(SESSION):
             self._headers = {SESSION: named[0]}
         else:
+            self.seeded = reply
             self._keep_cookies(reply)
         return reply
 

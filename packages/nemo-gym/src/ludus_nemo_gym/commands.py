@@ -103,10 +103,11 @@ def ng_test_all(arguments: Arguments) -> int:
 
     Example: ng_test_all ++fail_on_total_and_test_mismatch=true
     """
+    from ludus_nemo_gym.names import RESOURCES
     from ludus_nemo_gym.search_paths import own_code, own_environments
 
     options(arguments, {"fail_on_total_and_test_mismatch"})
-    folders = dict.fromkeys([*own_environments(), *own_code().values()])
+    folders = dict.fromkeys([*own_environments(), *own_code(RESOURCES).values()])
     tested = [folder for folder in folders if any(folder.rglob("test_*.py"))]
     if not tested:
         raise UserError(

@@ -34,7 +34,10 @@ POLICY = ("policy_base_url", "policy_api_key", "policy_model_name")
 
 @dataclass
 class GymConfig:
-    """A merged configuration. `absent` maps each key without a value to the path of the value that refers to it."""
+    """A merged configuration. `absent` maps each key without a value to the path of the value that refers to it.
+
+    `unresolved` is the tree with its `${...}`.
+    """
 
     tree: Tree = field(repr=False)
     files: list[str] = field(default_factory=list)
@@ -44,6 +47,7 @@ class GymConfig:
     notes: list[str] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set, repr=False)
     problems: list[str] = field(default_factory=list)
+    unresolved: Tree = field(default_factory=dict, repr=False)
 
     def public(self) -> Tree:
         """The tree without secrets."""
@@ -105,6 +109,7 @@ def read_config(
         applied.notes,
         resolved.secrets | secrets_in(resolved.tree),
         problems,
+        applied.tree,
     )
     if check:
         config.check()

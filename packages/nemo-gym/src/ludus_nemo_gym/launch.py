@@ -48,11 +48,14 @@ class HostedPart(ResourcesPart):
 
 @dataclass
 class AgentPart:
-    """One of Ludus's agents: its type, its settings, the instances of its resources and its model, and its limits."""
+    """An agent: its type, its settings, the instances of its resources and its model, and its limits.
+
+    The type `nemo_gym` is the agent's own code, in the folder `source` of its settings. It may need no resources.
+    """
 
     type: str
     settings: Tree
-    resources: str
+    resources: str | None
     model: str
     limits: Tree = field(default_factory=dict)
 
@@ -85,7 +88,8 @@ class Instance:
         if isinstance(part, ResourcesPart):
             return f"environment {part.environment}"
         if isinstance(part, AgentPart):
-            return f"agent {part.type} with {part.resources} and {part.model}"
+            agent = f"code in {part.settings['source']}" if part.type == "nemo_gym" else f"agent {part.type}"
+            return f"{agent} with {' and '.join(filter(None, [part.resources, part.model]))}"
         if isinstance(part, RemotePart):
             return f"runs at {part.url}"
         return " ".join(str(part.block[key]) for key in ("type", "model", "script", "path") if key in part.block)

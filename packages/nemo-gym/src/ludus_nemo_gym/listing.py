@@ -27,10 +27,16 @@ def entries(kind: str) -> list[Entry]:
         configs = {path.parent.name: path for root in roots() for path in sorted(root.glob("benchmarks/*/config.yaml"))}
         return [{"name": name, "description": str(path), "status": "yours"} for name, path in sorted(configs.items())]
     if kind == "agents":
-        return [{"name": name, "description": f"Ludus's agent {agent}"} for name, agent in AGENT_TYPES.items()]
+        ours = [{"name": name, "description": f"Ludus's agent {agent}"} for name, agent in AGENT_TYPES.items()]
+        folders_by_name = own_code(AGENTS).items()
+        return ours + [
+            {"name": name, "description": f"code in {folder}", "status": "yours"}
+            for name, folder in folders_by_name
+            if name not in AGENT_TYPES
+        ]
     if kind == "models":
         return [{"name": name, "description": _settings(name)} for name in MODEL_CONFIGS if name not in STARTS_VLLM]
-    names, code = environment_names(), own_code()
+    names, code = environment_names(), own_code(RESOURCES)
     own = [_own_code(name, folder) for name, folder in code.items() if name not in names]
     return sorted([*map(_environment, names), *own], key=lambda entry: str(entry["name"]))
 

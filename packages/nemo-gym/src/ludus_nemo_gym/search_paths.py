@@ -99,13 +99,13 @@ def foreign_code(kind: str, implementation: str, config_files: Iterable[str] = (
     return next((place / path for place in places if (place / path).is_file()), None)
 
 
-def own_code() -> dict[str, Path]:
-    """The folder of each resources server in a root whose code is an `app.py`, by implementation."""
-    found: dict[str, Path] = {}
+def own_code(kind: str) -> dict[str, Path]:
+    """The folder of each server of a kind in a root whose code is an `app.py`, by implementation."""
+    folders_by_name: dict[str, Path] = {}
     for root in roots():
-        for path in sorted(root.glob("resources_servers/*/app.py")):
-            found.setdefault(path.parent.name, path.parent)
-    return found
+        for path in sorted(root.glob(f"{kind}/*/app.py")):
+            folders_by_name.setdefault(path.parent.name, path.parent)
+    return folders_by_name
 
 
 def folder_beside(name: str, marks: Iterable[str], config_files: Iterable[str]) -> Path | None:

@@ -52,7 +52,7 @@ class _Planning:
         if isinstance(part, ResourcesPart):
             return self._server(instance, environment=_environment(part), settings=_settings(part))
         if isinstance(part, AgentPart):
-            return self._agent(instance, part, self.instances[part.resources])
+            return self._agent(instance, part)
         if instance.kind == "responses_api_models":
             return self._server(instance, spec={"type": "openai", "base_url": f"{part.url}/v1", "model": instance.name})
         self.launch.notes.append(
@@ -60,25 +60,27 @@ class _Planning:
         )
         return None
 
-    def _agent(self, instance: Instance, part: AgentPart, resources: Instance) -> Server:
+    def _agent(self, instance: Instance, part: AgentPart) -> Server:
         """An agent server plays the environment of its resources, with the agent that the environment declares."""
-        played = resources.part
+        own_code = part.type == "nemo_gym"
+        played = self.instances[part.resources].part if part.resources is not None else None
         remote = played.url if isinstance(played, RemotePart) else None
         foreign = FOREIGN_GAME if part.type == "gymnasium" else FOREIGN
         environment = getattr(played, "environment", None) or str(foreign)
         settings = _settings(played) if isinstance(played, ResourcesPart) else {}
         if isinstance(played, HostedPart):
-            environment = environment_text(environment, played.instance, turns=part.type == "gymnasium")
+            turns = played.turns if own_code else part.type == "gymnasium"
+            environment = environment_text(environment, played.instance, turns=turns)
             declared = "simple"
         else:
             declared = read_file(locate(environment)[0]).agent.get("type", "simple")
-        replaceable = isinstance(played, HostedPart) or environment == str(FOREIGN)
+        replaceable = own_code or isinstance(played, HostedPart) or environment == str(FOREIGN)
         replaceable = replaceable or (declared, part.type) == ("simple", "single_turn")
         if declared == part.type or replaceable:
             settings |= {"agent.type": part.type} if declared != part.type else {}
             settings |= {f"agent.{key}": value for key, value in part.settings.items()}
         else:
-            note = f"{instance.name}: {resources.name} is played by its own agent, {declared}, not by {part.type}"
+            note = f"{instance.name}: {part.resources} is played by its own agent, {declared}, not by {part.type}"
             self.launch.notes.append(note)
         settings |= {f"limits.{key}": value for key, value in part.limits.items()}
         fields = {"environment": environment, "settings": settings, "resources": remote, "model": part.model}

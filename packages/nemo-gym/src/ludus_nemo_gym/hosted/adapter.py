@@ -90,12 +90,18 @@ def _agent_need(config: GymConfig, agent: ServerEntry, source: ServerSource) -> 
 
 def agent_settings(which: str) -> Tree:
     """The settings of a hosted agent (`HostedAgent.Config`): its source, and what its configuration says."""
-    source = ServerSource.find(which)
-    if source is None or source.kind != AGENTS:
-        raise UserError(f"{which} is not the folder of an agent", "Name a folder with an app.py, as in agents/my_agent")
+    source = agent_source(which)
     config = _configuration(source)
     server = _own_server(config, source)
     return _agent_settings(config, server, source)
+
+
+def agent_source(which: str) -> ServerSource:
+    """The code of an agent's folder."""
+    source = ServerSource.find(which)
+    if source is None or source.kind != AGENTS:
+        raise UserError(f"{which} is not the folder of an agent", "Name a folder with an app.py, as in agents/my_agent")
+    return source
 
 
 def _played_by(config: GymConfig, agent: ServerEntry, source: ServerSource) -> Environment:

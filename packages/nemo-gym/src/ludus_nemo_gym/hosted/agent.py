@@ -49,12 +49,13 @@ class HostedAgent(Agent):
         @model_validator(mode="before")
         @classmethod
         def _from_folder(cls, values: Any) -> Any:
-            """A path as `source` stands for the folder of the agent and its configuration."""
-            from ludus_nemo_gym.hosted.adapter import agent_settings
+            """A path as `source` stands for the folder of the agent and, without an `instance`, its configuration."""
+            from ludus_nemo_gym.hosted.adapter import agent_settings, agent_source
 
-            if isinstance(values, dict) and isinstance(values.get("source"), str):
-                return {**agent_settings(values["source"]), **{k: v for k, v in values.items() if k != "source"}}
-            return values
+            if not isinstance(values, dict) or not isinstance(which := values.get("source"), str):
+                return values
+            settings = {"source": agent_source(which)} if "instance" in values else agent_settings(which)
+            return {**settings, **{key: value for key, value in values.items() if key != "source"}}
 
     config: Config
     _front: Front | None = None

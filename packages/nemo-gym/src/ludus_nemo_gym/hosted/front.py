@@ -2,7 +2,7 @@
 
 A request names its rollout in its path (`/ng-rollout/ID/...`) or in a header. The id of a rollout is a secret of its
 agent, so the front needs no token. Model calls become the trajectory of the rollout, with their tokens. The resources
-answer in NeMo Gym's routes: resources of ours through the episode, those of a hosted server by passing requests on.
+answer in NeMo Gym's routes: resources of ours through the episode, those of NeMo Gym's code by passing requests on.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.outcome import Verdict
 from ludus.record import verdict_row
 from ludus.remote.http import ROLLOUT
+from ludus.remote.resources import RemoteResources
 from ludus.response import Response
 from ludus.runtime.boundary import step
 from ludus.runtime.encoding import encode
@@ -47,21 +48,24 @@ class PlayedRollout(ProgramCalls):
     async def resources(self, incoming: Incoming) -> Reply:
         """The reply of the resources to a request of the agent."""
         try:
-            if isinstance(self.episode.resources, HostedResources):
-                return await self._pass_on(incoming, self.episode.resources)
+            resources = self.episode.resources
+            if isinstance(resources, RemoteResources) and (resources.seeded or isinstance(resources, HostedResources)):
+                return await self._pass_on(incoming, resources)
             return await self._ask_ours(incoming)
         except Failure as failure:
             self.failure = self.failure or failure
             raise
 
-    async def _pass_on(self, incoming: Incoming, resources: HostedResources) -> Reply:
+    async def _pass_on(self, incoming: Incoming, resources: RemoteResources) -> Reply:
         if incoming.path == "/seed_session" and resources.seeded is not None and self._is_row(incoming):
             return passed_back(resources.seeded)  # the session began when the rollout was opened
         limits = self.episode.limits
         stages = {"/verify": ("verify", limits.verify), "/seed_session": ("open", limits.open)}
         stage, seconds = stages.get(incoming.path, ("tool", limits.tool))
         path, headers = with_query(incoming.path, incoming), passed_on(incoming)
-        work = resources.shared.transport.request(incoming.method, path, incoming.body, headers)
+        if not isinstance(resources, HostedResources):
+            headers.pop("content-type", None)  # the client of a URL says itself that it sends JSON
+        work = resources.shared.client.send(incoming.method, path, incoming.body, headers)
         return passed_back(await step(stage, seconds, work))  # type: ignore[arg-type]
 
     def _is_row(self, incoming: Incoming) -> bool:

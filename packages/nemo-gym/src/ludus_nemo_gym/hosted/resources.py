@@ -64,7 +64,6 @@ class HostedResources(RemoteResources):
     def __init__(self, config: Any = None, shared: Any = None) -> None:
         super().__init__(config, shared)
         self._generation = -1
-        self.seeded: HttpReply | None = None  #: the server's reply to the request that began the session
         self._ids: dict[str, Any] = {}
         self._key = uuid4().hex
         self._headers = {ROLLOUT: self._key}
@@ -104,7 +103,6 @@ class HostedResources(RemoteResources):
         except ServerEnded:
             reply = await super()._begin(path, task)  # another session ended the server: this one has lost nothing
         self._generation = self.shared.transport.generation
-        self.seeded = reply
         return reply
 
     async def verify(self, task: Any, response: Response) -> Verdict:
