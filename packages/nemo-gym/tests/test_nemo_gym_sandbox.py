@@ -270,7 +270,7 @@ async def test_a_sandbox_starts_with_its_files_and_stops_when_left(tmp_path):
 
 async def test_a_shared_provider_stays_open():
     provider = DictProvider()
-    async with AsyncSandbox(provider, owns_provider=False):
+    async with AsyncSandbox(provider, SandboxSpec(), owns_provider=False):
         pass
     assert provider.log == ["close"]
 
@@ -282,6 +282,17 @@ async def test_start_takes_a_spec_and_happens_once(dict_provider):
     assert sandbox.spec is spec
     with pytest.raises(RuntimeError, match="has started already"):
         await sandbox.start()
+
+
+@pytest.mark.parametrize("given", [None, SandboxSpec(image="x")])
+async def test_a_block_may_start_its_sandbox_itself(given):
+    provider, spec = DictProvider(), SandboxSpec(image="x")
+    async with AsyncSandbox(provider, given) as sandbox:
+        assert await sandbox.start(spec) is sandbox
+        assert sandbox.spec == spec
+        with pytest.raises(RuntimeError, match="has started already"):
+            await sandbox.start(spec)
+    assert provider.log == ["close", "aclose"]
 
 
 async def test_a_sandbox_that_has_not_started_refuses_commands():
@@ -299,7 +310,7 @@ async def test_a_sandbox_whose_files_cannot_be_uploaded_is_closed():
 async def test_an_own_provider_is_closed_if_the_block_cannot_be_entered():
     provider = DictProvider(fail="create")
     with pytest.raises(SandboxCreateError, match="no machine is free"):
-        async with AsyncSandbox(provider):
+        async with AsyncSandbox(provider, SandboxSpec()):
             pass
     assert provider.log == ["aclose"]
 

@@ -27,7 +27,8 @@ class AsyncSandbox:
     async with AsyncSandbox({"ludus": {}}, SandboxSpec(workdir="/work")) as sandbox:
         result = await sandbox.exec("echo hello")
 
-    Leaving the block stops the sandbox. `stop` also closes the provider, unless `owns_provider` is False: then several
+    Entering the block starts the sandbox, at its first use if no spec was given: `start(spec)` may come before. Leaving
+    the block stops the sandbox. `stop` also closes the provider, unless `owns_provider` is False: then several
     sandboxes can share a provider.
     """
 
@@ -38,6 +39,7 @@ class AsyncSandbox:
         self._handle: SandboxHandle | None = None
         self._connected = False
         self._provider_closed = False
+        self._in_block = False  # without a start of the caller's own
 
     @property
     def provider(self) -> Any:
@@ -66,8 +68,12 @@ class AsyncSandbox:
 
     async def start(self, spec: SandboxSpec | None = None) -> Self:
         """Create the sandbox, and upload the files of its spec. One whose files cannot be uploaded is closed."""
-        if self._handle is not None:
+        if self._handle is not None and not (self._in_block and spec in (None, self._spec)):
             raise RuntimeError(f"sandbox {self._handle.sandbox_id} has started already: stop() it first")
+        self._in_block = False
+        return self if self._handle is not None else await self._create(spec)
+
+    async def _create(self, spec: SandboxSpec | None) -> Self:
         self._spec = spec or self._spec or SandboxSpec()
         self._handle = await self._provider.create(self._spec)
         self._provider_closed = False
@@ -102,7 +108,7 @@ class AsyncSandbox:
         preserve_background_services: bool = False,
     ) -> SandboxExecResult:
         """Run a shell command. With `preserve_background_services`, what it left running in the background stays."""
-        handle = self._started()
+        handle = await self._running()
         options: dict[str, Any] = {"preserve_background_services": True} if preserve_background_services else {}
         result: SandboxExecResult = await self._provider.exec(
             handle, command, cwd=cwd, env=env, timeout_s=timeout_s, user=user, **options
@@ -111,11 +117,11 @@ class AsyncSandbox:
 
     async def upload(self, local_path: str | Path, remote_path: str) -> None:
         """Copy a file of this machine into the sandbox."""
-        await self._provider.upload_file(self._started(), Path(local_path), str(remote_path))
+        await self._provider.upload_file(await self._running(), Path(local_path), str(remote_path))
 
     async def download(self, remote_path: str, local_path: str | Path) -> None:
         """Copy a file of the sandbox to this machine."""
-        await self._provider.download_file(self._started(), str(remote_path), Path(local_path))
+        await self._provider.download_file(await self._running(), str(remote_path), Path(local_path))
 
     async def status(self) -> SandboxStatus:
         """The state of the sandbox; `stopped` while there is none."""
@@ -125,7 +131,7 @@ class AsyncSandbox:
 
     async def endpoint(self, port: int) -> SandboxEndpoint:
         """Where a port of the sandbox is reached."""
-        endpoint: SandboxEndpoint = await self._ability("endpoint")(self._started(), port)
+        endpoint: SandboxEndpoint = await self._ability("endpoint")(await self._running(), port)
         return endpoint
 
     async def pause(self) -> None:
@@ -138,7 +144,7 @@ class AsyncSandbox:
 
     async def serialize(self) -> dict[str, Any]:
         """A descriptor of the sandbox, as JSON, with which another process can `connect` to it."""
-        descriptor = self._ability("serialize_handle")(self._started())
+        descriptor = self._ability("serialize_handle")(await self._running())
         return dict(await descriptor if inspect.isawaitable(descriptor) else descriptor)
 
     @classmethod
@@ -169,16 +175,24 @@ class AsyncSandbox:
         await self._release_provider()
 
     async def __aenter__(self) -> Self:
-        if self._handle is None:
+        self._in_block = self._handle is None
+        if self._in_block and self._spec is not None:
             try:
-                await self.start()
+                await self._create(None)
             except BaseException:
                 await self._release_provider()
                 raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        self._in_block = False
         await self.stop()
+
+    async def _running(self) -> SandboxHandle:
+        """The sandbox, which is started now if a block was entered without a spec."""
+        if self._handle is None and self._in_block:
+            await self._create(None)
+        return self._started()
 
     async def _release_provider(self) -> None:
         if self._owns_provider and not self._provider_closed and hasattr(self._provider, "aclose"):

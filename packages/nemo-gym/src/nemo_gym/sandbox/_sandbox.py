@@ -158,10 +158,16 @@ class Sandbox:
         self._end_thread()
 
     def __enter__(self) -> Self:
-        return self if self._sandbox.handle is not None else self.start()
+        try:
+            self._run(self._sandbox.__aenter__)
+        except BaseException:
+            self._end_thread()
+            raise
+        return self
 
     def __exit__(self, *exc: object) -> None:
-        self.stop()
+        self._run(self._sandbox.__aexit__, *exc)
+        self._end_thread()
 
     def _run(self, call: Callable[..., Coroutine[Any, Any, T]], *args: Any, **options: Any) -> T:
         try:
