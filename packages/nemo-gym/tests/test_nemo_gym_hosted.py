@@ -526,6 +526,24 @@ def test_metrics_that_raise_are_a_warning(tmp_path: Path) -> None:
     assert "no such column" in warning
 
 
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_server_reads_other_blocks_of_its_configuration(tmp_path: Path, isolate: bool) -> None:
+    code = """
+    from nemo_gym.global_config import get_global_config_dict
+
+    class Server(SimpleResourcesServer):
+        config: BaseResourcesServerConfig
+
+        async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
+            tree = get_global_config_dict()
+            return BaseVerifyResponse(**body.model_dump(), reward=tree["box"]["local"]["size"])
+    """
+    folder = write_server(tmp_path, "boxed", code, [row("hi")])
+    config = folder / "configs" / "boxed.yaml"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "box": {"local": {"size": 3}}}))
+    assert rewards(collect(folder, ["x"], isolate=isolate)) == [3.0]
+
+
 def test_stored_rollouts_are_judged_again(tmp_path: Path) -> None:
     folder = write_server(tmp_path, "judged_again", COUNTER, counter_rows(3))
     script = [call("increment_counter", count=5), "done"]

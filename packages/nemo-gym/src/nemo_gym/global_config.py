@@ -7,7 +7,8 @@ import os
 import random
 import socket
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -51,6 +52,7 @@ POLICY_API_KEY_KEY_NAME = "policy_api_key"
 POLICY_MODEL_NAME_KEY_NAME = "policy_model_name"
 
 _MOST_PROBES = 50
+_configuration: ContextVar[DictConfig | None] = ContextVar("nemo_gym_configuration", default=None)
 
 
 @dataclass
@@ -135,9 +137,21 @@ def _read(options: GlobalConfigDictParserConfig) -> DictConfig:
 
 
 def maybe_get_global_config_dict() -> DictConfig | None:
-    """The configuration of this server's process; None in any other process."""
+    """The configuration of the server that runs here; None outside of servers."""
+    if (own := _configuration.get()) is not None:
+        return own
     text = os.environ.get(NEMO_GYM_CONFIG_DICT_ENV_VAR_NAME)
     return _parsed(text) if text is not None else None
+
+
+@contextlib.contextmanager
+def configuration_context(config: DictConfig) -> Iterator[None]:
+    """Within the block this is the configuration: several servers of one process have one each."""
+    token = _configuration.set(config)
+    try:
+        yield
+    finally:
+        _configuration.reset(token)
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""Which rollout a request to a hosted server belongs to: an id in a header, known to everything that it calls."""
+"""What a hosted server knows during a request: its configuration, and the rollout that a header names."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ class Correlating:
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request within the context of its rollout."""
-        named = next((value for name, value in scope.get("headers", ()) if name == _HEADER), None)
-        if named is None:
-            await self._app(scope, receive, send)
-            return
-        from nemo_gym.rollout_correlation import rollout_context
+        """Answer one request within the context of its rollout, and with the configuration of its server."""
+        from nemo_gym.global_config import configuration_context
+        from nemo_gym.rollout_correlation import current_rollout_id, rollout_context
 
-        with rollout_context(str(named, "latin-1")):
+        named = next((value for name, value in scope.get("headers", ()) if name == _HEADER), None)
+        rollout = str(named, "latin-1") if named is not None else current_rollout_id()
+        with configuration_context(self._client.global_config_dict), rollout_context(rollout):
             await self._app(scope, receive, send)

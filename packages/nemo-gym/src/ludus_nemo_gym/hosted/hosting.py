@@ -60,11 +60,13 @@ class Hosting(BaseModel):
         except (Exception, SystemExit) as error:
             raise UserError(f"{_place(error, source) or source.folder / entry}: {describe(error)}") from error
         from nemo_gym._simple_server import application_of
+        from nemo_gym.global_config import configuration_context
 
         kind = source.server_class(module, entry)
         try:
             client = self._client()
-            app = Correlating(application_of(kind(config=self._config(kind), server_client=client)), client)
+            with configuration_context(client.global_config_dict):
+                app = Correlating(application_of(kind(config=self._config(kind), server_client=client)), client)
             client._local[self.instance] = app
         except UserError:
             raise

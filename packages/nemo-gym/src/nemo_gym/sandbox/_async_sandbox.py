@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
@@ -40,6 +41,7 @@ class AsyncSandbox:
         self._connected = False
         self._provider_closed = False
         self._in_block = False  # without a start of the caller's own
+        self._starting = asyncio.Lock()
 
     @property
     def provider(self) -> Any:
@@ -190,8 +192,9 @@ class AsyncSandbox:
 
     async def _running(self) -> SandboxHandle:
         """The sandbox, which is started now if a block was entered without a spec."""
-        if self._handle is None and self._in_block:
-            await self._create(None)
+        async with self._starting:
+            if self._handle is None and self._in_block:
+                await self._create(None)
         return self._started()
 
     async def _release_provider(self) -> None:
