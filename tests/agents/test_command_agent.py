@@ -15,7 +15,7 @@ from ludus.errors import UserError
 from ludus.model import Model, Request
 from ludus.models import open_model
 from ludus.outcome import Outcome
-from ludus.response import Response, function_call, message
+from ludus.response import Response, function_call, message, reasoning
 from ludus.rollout import Rollout
 from ludus.tokens import Tokens
 
@@ -109,6 +109,52 @@ def test_the_rollout_of_a_program_with_the_anthropic_sdk_holds_the_answer(tmp_pa
     rollout = collected(CLAUDE, tmp_path)
     assert rollout.response is not None
     assert rollout.response.output_text == "answer 1"
+
+
+#: Sends its own version of the model's turns: arguments with spaces, no reasoning, no ids of items.
+REWRITING = """
+import json, sys
+from openai import OpenAI
+asked = json.load(sys.stdin)
+client, items = OpenAI(max_retries=0), asked["input"]
+for number in range(3):
+    answer = client.responses.create(model="any", input=items, tools=asked["tools"])
+    for item in answer.output:
+        if item.type == "function_call":
+            arguments = json.dumps(json.loads(item.arguments), indent=1)
+            call = {"type": "function_call", "name": item.name, "call_id": item.call_id, "arguments": arguments}
+            items += [call, {"type": "function_call_output", "call_id": item.call_id, "output": str(number)}]
+"""
+
+
+class Rendering(Model):
+    """Calls a tool each time. Its prompt ids are the characters of what it is asked, so that every change shows."""
+
+    name = "rendering"
+
+    async def respond(self, request: Request) -> Response:
+        call = function_call("increment_counter", '{"count":1}', call_id=f"c{request.turn}")
+        turn = [reasoning(f"thought {request.turn}"), call]
+        tokens = Tokens(self.ids(request.input), self.ids(turn), [-0.1] * len(self.ids(turn)))
+        return Response.of(*turn, tokens=tokens)
+
+    @staticmethod
+    def ids(items: list[Any]) -> list[int]:
+        """The ids of items: what the model reads of each."""
+        keys = ("type", "role", "content", "summary", "name", "arguments", "output")
+        return [ord(letter) for item in items for key in keys for letter in f"{item.get(key)};"]
+
+
+@pytest.mark.parametrize(("restore", "sequences"), [("exact", 1), ("as_sent", 3)])
+def test_turns_that_a_program_wrote_again_continue_the_tokens(tmp_path: Path, restore: str, sequences: int):
+    rollout = collected(REWRITING, tmp_path, Rendering(), restore=restore)
+    assert rollout.response is not None
+    kinds = [item["type"] for item in rollout.response.output]
+    assert len(list(rollout.sequences())) == sequences
+    assert len(rollout.calls) == 3
+    if restore == "exact":
+        assert kinds == ["reasoning", "function_call", "function_call_output"] * 2 + ["reasoning", "function_call"]
+        assert rollout.response.data["metadata"]["restored_items"] == "6"
 
 
 @pytest.fixture

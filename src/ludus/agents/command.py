@@ -23,6 +23,7 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, PositiveInt
 
@@ -52,6 +53,8 @@ class CommandAgent(Agent):
         pass_env: list[str] = []
         #: the most model calls of a rollout
         max_steps: PositiveInt = 200
+        #: give the model its own turns back as it wrote them (`exact`), or as the program sends them (`as_sent`)
+        restore: Literal["exact", "as_sent"] = "exact"
 
     config: Config
     _proxy: Proxy | None = None
@@ -69,10 +72,14 @@ class CommandAgent(Agent):
         if self._proxy is None:
             raise RuntimeError("a command agent needs its proxy: use `async with agent.share() as agent`")
         folder = Path(tempfile.mkdtemp(prefix="ludus-agent-"))
-        with self._proxy.register(episode, self.config.max_steps) as program:
+        restores = self.config.restore == "exact"
+        with self._proxy.register(episode, self.config.max_steps, restores=restores) as program:
             try:
                 work = self._run(episode, program, folder)
-                return await episode.step("agent", episode.limits.rollout, work)
+                reason = await episode.step("agent", episode.limits.rollout, work)
+                if program.restored:
+                    episode.note(restored_items=str(program.restored))
+                return reason
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 

@@ -15,6 +15,7 @@ from hashlib import blake2b
 from time import perf_counter
 from typing import Any, Self
 
+from ludus.agents.echoes import echo_of
 from ludus.dialects.chat import request_from_chat
 from ludus.dialects.messages import request_from_messages
 from ludus.episode import Episode
@@ -26,7 +27,7 @@ from ludus.http.listening import Listening, bind
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, models_reply, responses_reply
 from ludus.model import Request
-from ludus.response import Item, Response, texts_of
+from ludus.response import Item, Response
 from ludus.runtime.boundary import step
 from ludus.tokens import tokens_from_items
 
@@ -49,7 +50,9 @@ class _Call:
 class ProgramCalls:
     """The calls of one rollout's program: its key, and the answers that it got."""
 
-    def __init__(self, episode: Episode, url: str, max_calls: int) -> None:
+    def __init__(self, episode: Episode, url: str, max_calls: int, *, restores: bool = True) -> None:
+        self.restored = 0  #: items that the program wrote in its own way, and that the model got as it wrote them
+        self._restores = restores
         self.key = secrets.token_urlsafe(24)
         self.url = url
         self.failure: Failure | None = None
@@ -114,6 +117,12 @@ class ProgramCalls:
             raise Refusal.field(["input"], "value_error", "input must be a string or a list of items")
         items, _ = tokens_from_items(items)
         async with self._turn:  # concurrent calls enter the trajectory one after another
+            echo = echo_of(self._history, items)
+            added = items[echo.theirs :]
+            if self._restores:
+                items = echo.restored(self._history, items)
+                added = items[echo.ours :]
+                self.restored += echo.changed
             request = Request(
                 items,
                 session=job.rollout_id,
@@ -128,21 +137,12 @@ class ProgramCalls:
             except Failure as error:
                 self.failure = self.failure or error
                 raise
-            episode.say(*self._new_items(items))
+            episode.say(*added)
             at = len(episode.items) - self._start
             episode.take(response, request.params.get("tools"))
             episode.calls[-1]["at"] = at  # items that the program added may look like answers of the model
             self._history = [*items, *response.output]
             return envelope(response, body, episode.model.name, tokens=False)
-
-    def _new_items(self, items: list[Item]) -> list[Item]:
-        """The items of a call's conversation that are not in the trajectory: all after their common prefix."""
-        shared = 0
-        for ours, theirs in zip(self._history, items, strict=False):
-            if not _same(ours, theirs):
-                break
-            shared += 1
-        return items[shared:]
 
 
 class Proxy(App):
@@ -176,9 +176,9 @@ class Proxy(App):
             await self._listening.stop()
 
     @contextlib.contextmanager
-    def register(self, episode: Episode, max_calls: int) -> Any:
-        """Answer the program of one rollout, while this is entered."""
-        program = ProgramCalls(episode, self._url, max_calls)
+    def register(self, episode: Episode, max_calls: int, *, restores: bool = True) -> Any:
+        """Answer the program of one rollout, while this is entered. `restores`: see `ludus.agents.echoes`."""
+        program = ProgramCalls(episode, self._url, max_calls, restores=restores)
         self._programs[program.key] = program
         try:
             yield program
@@ -219,19 +219,3 @@ class Proxy(App):
         if program is None:
             raise Refusal(401, "this key is not valid, or its rollout is over")
         return program
-
-
-def _same(ours: Item, theirs: Item) -> bool:
-    """Whether two items have the same content. Dialects lose ids and status, so these are not compared."""
-    return _content(ours) == _content(theirs)
-
-
-def _content(item: Item) -> tuple[Any, ...]:
-    kind = item.get("type", "message")
-    if kind == "message":
-        return kind, item.get("role", "assistant"), texts_of(item)
-    if kind == "function_call":
-        return kind, item.get("call_id"), item.get("name"), item.get("arguments")
-    if kind == "function_call_output":
-        return kind, item.get("call_id"), item.get("output")
-    return kind, [part.get("text") for part in [*(item.get("summary") or []), *(item.get("content") or [])]]

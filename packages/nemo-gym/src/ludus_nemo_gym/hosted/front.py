@@ -34,8 +34,8 @@ _ROLLOUT = ROLLOUT.encode()
 class PlayedRollout(ProgramCalls):
     """One rollout of a hosted agent: its model calls, its requests to the resources, and what failed."""
 
-    def __init__(self, episode: Episode, url: str, max_calls: int) -> None:
-        super().__init__(episode, url, max_calls)
+    def __init__(self, episode: Episode, url: str, max_calls: int, *, restores: bool = True) -> None:
+        super().__init__(episode, url, max_calls, restores=restores)
         self.key = secrets.token_hex(16)
         self.episode = episode
 
@@ -113,9 +113,9 @@ class Front(Proxy):
         return int(self._url.rpartition(":")[2])
 
     @contextlib.contextmanager
-    def register(self, episode: Episode, max_calls: int) -> Iterator[PlayedRollout]:
+    def register(self, episode: Episode, max_calls: int, *, restores: bool = True) -> Iterator[PlayedRollout]:
         """Answer the agent of one rollout, while this is entered."""
-        rollout = PlayedRollout(episode, self._url, max_calls)
+        rollout = PlayedRollout(episode, self._url, max_calls, restores=restores)
         self._rollouts[rollout.key] = rollout
         try:
             yield rollout
