@@ -75,14 +75,15 @@ def verdict_row(verdict: Verdict) -> Row:
 
 
 def read_verdict(row: Row, names: Iterable[str]) -> Verdict:
-    """The verdict in a row. `names` are the names of its values."""
-    return Verdict(
+    """The verdict in a row. `names` are the names of its values, which may be those of an argument of `Verdict`."""
+    verdict = Verdict(
         row["reward"],
         components=row.get("reward_components"),
         turn_rewards=row.get("turn_rewards"),
         mask=row.get("mask"),
-        **{key: row[key] for key in names if key in row},
     )
+    verdict.values = {key: row[key] for key in names if key in row}
+    return verdict
 
 
 def read_tool_errors(row: Row) -> list[Row]:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from ludus.environment import Environment
-from ludus.errors import UserError
+from ludus.errors import Failure, UserError
 from ludus.game import Game, Step
 from ludus.http.connection import HttpReply
 from ludus.outcome import Verdict
 from ludus.remote.http import LAST, RAISED, SEED, SESSION, Client, connect
-from ludus.remote.verdicts import verdict_in
+from ludus.remote.verdicts import failure_in, verdict_in
 from ludus.resources import Resources, ResourcesConfig
 from ludus.response import Item, Items, Response, complete_usage
 from ludus.runtime.encoding import encode
@@ -127,6 +127,11 @@ class RemoteResources(Resources):
         exception, _, where = named[0].partition(" ")
         return Raised(exception, reply.start(), where or None)
 
+    async def pass_on(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> HttpReply:
+        """Send a request of this session as a program made it, with the program's cookies."""
+        own = {name: value for name, value in headers.items() if name != "content-type"}  # the client says it itself
+        return await self.shared.client.send(method, path, body, own)
+
     async def _begin(self, path: str, task: Any) -> HttpReply:
         client = self.shared.client
         reply = await client.post(path, self._first_body(task), {**self._headers, SEED: str(self._seed)})
@@ -179,11 +184,15 @@ class RemoteGame(Game, RemoteResources):
         row = task.model_dump(mode="json", exclude_unset=True)
         body = encode({**row, "response": _complete(response)})
         reply = self.shared.client.checked(await self._post("/step", body))
+        if not isinstance(reply, dict) or "reward" not in reply:
+            raise Failure("bad_verdict", f"the server's step has no reward: {str(reply)[:200]}", stage="verify")
+        if (failure := failure_in(reply)) is not None:
+            raise failure
         info = dict(reply.get("info") or {})
         outputs = [(output["call_id"], output["output"]) for output in info.pop("tool_outputs", [])]
         return Step(
             reply.get("observation"),
-            reply.get("reward", 0.0),
+            reply["reward"],
             bool(reply.get("terminated")),
             bool(reply.get("truncated")),
             outputs,

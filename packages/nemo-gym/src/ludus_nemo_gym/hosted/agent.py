@@ -99,13 +99,14 @@ class HostedAgent(Agent):
         indices = {"_ng_task_index": _number(job.task_id), "_ng_rollout_index": job.repeat}
         row = {**indices, **job.row, "_ng_rollout_id": rollout.key}
         reply = await client.post("/run", encode(row), {ROLLOUT: rollout.key})
-        failure = rollout.failure or self._failed_call(episode, rollout.key)
-        if failure is not None:  # the agent could not do anything about it, whatever it replied
+        failure = rollout.failed() or self._failed_call(episode, rollout.key)
+        if failure is not None:
             raise failure
         result = client.checked(reply)
         if not isinstance(result, dict):
             raise Failure("bad_response", f"the agent's reply is not a JSON object: {str(result)[:200]}")
         verdict = verdict_in(result, row)
+        verdict.mask = verdict.mask or rollout.mask
         _take_over(episode, Response.checked(result.get("response")))
         episode.resources = _Judged(episode.resources, verdict)  # type: ignore[assignment]
         if rollout.refused:

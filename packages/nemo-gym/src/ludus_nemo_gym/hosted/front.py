@@ -16,15 +16,18 @@ from ludus.agents.command_proxy import ProgramCalls, Proxy
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.http.app import Handler
+from ludus.http.connection import HttpReply
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.outcome import Verdict
 from ludus.record import verdict_row
 from ludus.remote.http import ROLLOUT
 from ludus.remote.resources import RemoteResources
+from ludus.remote.verdicts import verdict_in
 from ludus.response import Response
 from ludus.runtime.boundary import step
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
+from ludus_nemo_gym.hosted.made_up import MadeUpCalls
 from ludus_nemo_gym.hosted.resources import HostedResources
 from ludus_nemo_gym.hosted.served import passed_back, passed_on, with_query
 
@@ -38,23 +41,57 @@ class PlayedRollout(ProgramCalls):
         super().__init__(episode, url, max_calls, restores=restores)
         self.key = secrets.token_hex(16)
         self.episode = episode
+        self.mask: str | None = None  #: why a verdict that the agent got is masked
+        self._unanswered: dict[tuple[str, bytes], Failure] = {}  # by path and body
+        self._made_up = MadeUpCalls()
+
+    def failed(self) -> Failure | None:
+        """What failed and was not made good: the agent could do nothing about it, whatever it replied."""
+        return next(iter(self._unanswered.values()), self.failure)
 
     async def answer(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
-        """The model's answer. An answer after a failed call shows that the agent recovered."""
+        """The model's answer. An answer to a call that began after a failed one shows that the agent recovered."""
+        self._made_up.refuse(incoming)
+        before = self.failure
         answer = await super().answer(incoming, body)
-        self.failure = None
+        if self.failure is before:
+            self.failure = None
+        self._made_up.note(body.get("tools"), answer)
         return answer
 
     async def resources(self, incoming: Incoming) -> Reply:
         """The reply of the resources to a request of the agent."""
+        self._made_up.refuse(incoming)
+        key = incoming.path, incoming.body
         try:
             resources = self.episode.resources
             if isinstance(resources, RemoteResources) and (resources.seeded or isinstance(resources, HostedResources)):
-                return await self._pass_on(incoming, resources)
-            return await self._ask_ours(incoming)
+                reply = await self._pass_on(incoming, resources)
+            else:
+                reply = await self._ask_ours(incoming)
         except Failure as failure:
-            self.failure = self.failure or failure
+            if incoming.path != "/close_session":  # the verdict does not depend on it
+                self._unanswered[key] = failure
             raise
+        self._unanswered.pop(key, None)  # the agent repeated its request, and now it has its reply
+        if incoming.path == "/verify":
+            self._read_verdict(incoming, reply)
+        elif incoming.path in ("/seed_session", "/reset", "/step") and reply.status >= 500:
+            start = HttpReply(reply.status, reply.body, []).start()
+            self._unanswered[key] = Failure(f"http_{reply.status}", f"{key[0]} answered {reply.status}: {start}")
+        return reply
+
+    def _read_verdict(self, incoming: Incoming, reply: Reply) -> None:
+        """Note a verdict that is a failure or masked: the agent may make a reward of it that says nothing of this."""
+        answered = HttpReply(reply.status, reply.body, [])
+        try:
+            if reply.status != 200:
+                raise Failure(f"http_{reply.status}", f"verify answered {reply.status}: {answered.start()}")
+            verdict = verdict_in(answered.json(), incoming.json())
+            self.mask = verdict.mask or self.mask
+        except Failure as failure:
+            failure.stage = failure.stage or "verify"
+            self._unanswered[incoming.path, incoming.body] = failure
 
     async def _pass_on(self, incoming: Incoming, resources: RemoteResources) -> Reply:
         if incoming.path == "/seed_session" and resources.seeded is not None and self._is_row(incoming):
@@ -63,9 +100,7 @@ class PlayedRollout(ProgramCalls):
         stages = {"/verify": ("verify", limits.verify), "/seed_session": ("open", limits.open)}
         stage, seconds = stages.get(incoming.path, ("tool", limits.tool))
         path, headers = with_query(incoming.path, incoming), passed_on(incoming)
-        if not isinstance(resources, HostedResources):
-            headers.pop("content-type", None)  # the client of a URL says itself that it sends JSON
-        work = resources.shared.client.send(incoming.method, path, incoming.body, headers)
+        work = resources.pass_on(incoming.method, path, incoming.body, headers)
         return passed_back(await step(stage, seconds, work))  # type: ignore[arg-type]
 
     def _is_row(self, incoming: Incoming) -> bool:
@@ -84,6 +119,7 @@ class PlayedRollout(ProgramCalls):
             judge = episode.resources.verify
             judged = await step("verify", episode.limits.verify, awaited(judge, episode.task, response))
             verdict = Verdict.of(judged, judge)
+            self.mask = verdict.mask or self.mask
             return self._with_cookie({**row, **verdict_row(verdict)})
         if incoming.path == "/close_session":
             return self._with_cookie({"resources_session_id": incoming.json().get("resources_session_id")})
@@ -124,7 +160,7 @@ class Front(Proxy):
             rollout.close()
 
     def _program(self, incoming: Incoming) -> PlayedRollout:
-        named = incoming.rollout or incoming.header(_ROLLOUT) or incoming.cookie("ludus")
+        named = incoming.header(_ROLLOUT) or incoming.rollout or incoming.cookie("ludus")
         rollout = self._rollouts.get(named or "")
         if rollout is None and not named and len(self._rollouts) == 1:
             rollout = next(iter(self._rollouts.values()))  # an agent that names none plays one rollout at a time

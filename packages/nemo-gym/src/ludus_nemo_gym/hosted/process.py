@@ -17,21 +17,27 @@ import tempfile
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections import deque
 from pathlib import Path
+from time import monotonic
 
 import orjson
 
 from ludus.errors import UserError
 from ludus.runtime.keys import without_keys_and_paths
 from ludus_nemo_gym.hosted.hosting import Hosting
+from ludus_nemo_gym.hosted.offspring import MARK, kill_offspring
 
 log = logging.getLogger("ludus.nemo_gym")
 
 #: How long a server may take to start: some load data or compile programs first.
 START_SECONDS = 600.0
+#: How often a start that takes long is reported.
+PROGRESS_SECONDS = 20.0
 #: How long a server may take to stop before it is killed.
 STOP_SECONDS = 5.0
 #: The lines of a server's output that are kept for messages.
 KEPT_LINES = 40
+#: The longest report of a child about its start.
+_REPORT_BYTES = 1 << 20
 
 
 class ServerProcess:
@@ -60,6 +66,15 @@ class ServerProcess:
                 await asyncio.wait({self._reading}, timeout=0.5)
         return not self.running
 
+    async def ended(self) -> None:
+        """Wait for the end of the process."""
+        await self._process.wait()
+
+    def said(self) -> str:
+        """The last line that the process wrote, as a sentence."""
+        said = next((line for line in reversed(self._lines) if line.strip()), "")
+        return without_keys_and_paths(f"Its last line: {said.strip()[:300]}") if said else "It has written nothing"
+
     def last_words(self) -> str:
         """How the process ended, and the last line that it wrote."""
         code = self._process.returncode
@@ -82,6 +97,7 @@ class ServerProcess:
         """End the process at once, with its children."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        kill_offspring(self._folder)
 
     async def stop(self) -> None:
         """Let the server shut down, kill it if it takes too long, and remove its folder."""
@@ -130,6 +146,7 @@ async def start_process(hosting: Hosting) -> ServerProcess:
             stderr=STDOUT,
             pass_fds=(report,),
             cwd=hosting.source.folder,
+            env={**os.environ, MARK: str(folder)},
             start_new_session=True,
         )
     except BaseException:
@@ -143,7 +160,7 @@ async def start_process(hosting: Hosting) -> ServerProcess:
         assert process.stdin is not None
         setup = hosting.packed()
         process.stdin.write(len(setup).to_bytes(8, "big") + setup)
-        told = await _report(reports, hosting.instance)
+        told = await _report(reports, server, hosting.instance)
     except BaseException:
         await server.stop()
         raise
@@ -174,22 +191,32 @@ def _advice(hosting: Hosting) -> str:
     return f"{hosting.python} must have ludus-nemo-gym[servers]: see ludus doctor {hosting.source.folder}"
 
 
-async def _report(descriptor: int, name: str) -> dict[str, str] | None:
+async def _report(descriptor: int, server: ServerProcess, name: str) -> dict[str, str] | None:
     """What the child says about its start; None if it ended without a word."""
-    reader = asyncio.StreamReader()
+    reader = asyncio.StreamReader(limit=_REPORT_BYTES)
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
     )
+    reading = asyncio.create_task(reader.readline())
+    ending = asyncio.create_task(server.ended())  # a process that it started may hold its end of the pipe
+    began = monotonic()
     try:
-        async with asyncio.timeout(START_SECONDS):
-            content = await reader.read(-1)
-    except TimeoutError as error:
-        raise UserError(f"the server {name} did not start within {START_SECONDS:g} s") from error
+        while not (await asyncio.wait({reading, ending}, timeout=PROGRESS_SECONDS, return_when="FIRST_COMPLETED"))[0]:
+            seconds = monotonic() - began
+            if seconds >= START_SECONDS:
+                raise UserError(f"the server {name} did not start within {START_SECONDS:g} s", server.said())
+            log.warning("the server %s has been starting for %.0f s. %s", name, seconds, server.said())
+        await asyncio.wait({reading}, timeout=1.0)
+        told = orjson.loads(reading.result()) if reading.done() and reading.result() else None
+    except (ValueError, OSError):  # the server's code has written to a file that is not its own
+        told = None
     finally:
+        for task in (reading, ending):
+            task.cancel()
+        await asyncio.gather(reading, ending, return_exceptions=True)
         transport.close()
-    told: dict[str, str] | None = orjson.loads(content) if content else None
-    return told
+    return told if isinstance(told, dict) else None
 
 
 def _innermost(stack: str) -> str:

@@ -135,11 +135,25 @@ class HostedResources(RemoteResources):
             if reply.status >= 400:
                 raise self.shared.client.failure(reply)
 
+    async def pass_on(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> HttpReply:
+        """Send a request of this session as an agent made it, with the agent's cookies."""
+        self._check_session()
+        reply = await self.shared.client.send(method, path, body, headers)
+        self._check_session()
+        return reply
+
     async def _post(self, path: str, body: bytes) -> HttpReply:
+        self._check_session()
+        reply = await super()._post(path, body)
+        self._check_session()
+        return reply
+
+    def _check_session(self) -> None:
+        """Raise a `Failure` if the server has lost the session. A request to a dead server starts it again, so this is
+        asked before and after it: a new process must not judge a session that it has never seen."""
         transport = self.shared.transport
         if self._generation not in (-1, transport.generation):
             raise Failure("session_lost", f"the server {transport.url} was started again and has forgotten the session")
-        return await super()._post(path, body)
 
 
 class HostedGame(HostedResources, RemoteGame):

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
+from urllib.parse import quote
 
 from ludus.http.app import ROLLOUT_PREFIX, App, Handler
 from ludus.http.connection import HttpReply
 from ludus.http.guard import Guard
-from ludus.http.messages import Incoming, Reply
+from ludus.http.messages import Incoming, Refusal, Reply
 
 #: The headers of a request that are not passed on: they belong to one connection, or are the guard's.
 _NOT_PASSED_ON = {b"host", b"content-length", b"connection", b"transfer-encoding", b"accept-encoding", b"authorization"}
 #: The headers of a reply that are not passed back.
 _NOT_PASSED_BACK = {b"content-length", b"content-type", b"connection", b"transfer-encoding", b"date", b"server"}
+
+#: The cookie that names the process that a session began in. A session does not survive its process.
+_BORN = "ludus-born"
+#: The requests that begin a session, also for a client that has cookies of an older one.
+_BEGINNINGS = ("/seed_session", "/reset")
+#: What needs no escape in a path.
+_IN_PATH = "/:@!$&'()*+,;=~"
 
 
 class ServedApp(App):
@@ -20,21 +29,36 @@ class ServedApp(App):
 
     def __init__(self, transport: Any, guard: Guard) -> None:
         super().__init__(guard)
-        self._transport = transport
+        self._transport, self._name = transport, secrets.token_hex(8)
         self.routes = {key: self.routes[key] for key in (("GET", "/health"), ("GET", "/metrics"))}
 
     def _other(self, incoming: Incoming) -> Handler:
         return self._pass_on
 
     async def _pass_on(self, incoming: Incoming) -> Reply:
+        self._check_session(incoming)
         path = incoming.path if incoming.rollout is None else f"{ROLLOUT_PREFIX}{incoming.rollout}{incoming.path}"
         work = self._transport.request(incoming.method, with_query(path, incoming), incoming.body, passed_on(incoming))
-        return passed_back(await incoming.cancel_on_disconnect(work))
+        reply = passed_back(await incoming.cancel_on_disconnect(work))
+        self._check_session(incoming)
+        if any(name.lower() == b"set-cookie" for name, _ in reply.headers):
+            reply.headers.append((b"set-cookie", f"{_BORN}={self._born()}; Path=/; HttpOnly".encode()))
+        return reply
+
+    def _check_session(self, incoming: Incoming) -> None:
+        """Refuse a request of a session that died with its process. The request itself may have started a new one."""
+        if incoming.path not in _BEGINNINGS and incoming.cookie(_BORN) not in (None, self._born()):
+            raise Refusal(410, "the server was started again and has forgotten the session", kind="session_lost")
+
+    def _born(self) -> str:
+        """Names the process of the server, which holds its sessions."""
+        return f"{self._name}-{self._transport.generation}"
 
 
 def with_query(path: str, incoming: Incoming) -> str:
-    """A path with the query of a request."""
+    """A path with the query of a request. The path was decoded, and is decoded once more where it goes."""
     query = (incoming.scope.get("query_string") or b"").decode("latin-1")
+    path = quote(path, safe=_IN_PATH)
     return f"{path}?{query}" if query else path
 
 
