@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from waiting import until_async, until_gone
 
 import ludus
 from ludus import Environment
-from ludus.errors import UserError
+from ludus.errors import Failure, UserError
 from ludus.model import Model, Request
 from ludus.models import open_model
 from ludus.outcome import Outcome
@@ -252,6 +253,35 @@ def test_a_program_that_cannot_be_started_is_a_failure_that_names_it(tmp_path: P
     (rollout,) = ludus.collect(environment, model=Counting(), input=ROWS).rollouts
     assert rollout.error is not None
     assert "cannot start no-such-program" in rollout.error.cause
+
+
+def test_a_program_that_ends_with_an_error_at_its_last_step_gets_a_verdict(tmp_path: Path):
+    rollout = collected(RESPONSES, tmp_path, max_steps=1)
+    assert (rollout.stop_reason, rollout.reward) == ("max_steps", 1.0), "the SDK raised at the second call"
+
+
+def test_a_program_that_ends_well_after_a_failed_model_call_fails(tmp_path: Path):
+    class Failing(Counting):
+        async def respond(self, request: Request) -> Response:
+            raise Failure("http_400", "too long")
+
+    swallows = "try:\n    client.responses.create(model='any', input=items)\nexcept Exception:\n    sys.exit(0)\n"
+    source = RESPONSES.replace("while True:", f"{swallows}while True:")
+    rollout = collected(source, tmp_path, Failing())
+    assert rollout.reward is None
+    assert rollout.error is not None
+    assert (rollout.error.stage, rollout.error.kind) == ("model", "http_400")
+
+
+def test_the_operator_decides_how_answers_are_sampled(tmp_path: Path):
+    model = Counting()
+    rollout = collected(
+        CHAT.replace("messages=said,", "messages=said, temperature=0.3, max_tokens=50,"), tmp_path, model
+    )
+    assert not {"temperature", "max_output_tokens"} & model.asked[0].params.keys()
+    assert rollout.response is not None
+    asked = json.loads(rollout.response.data["metadata"]["asked_sampling"])
+    assert asked == {"max_output_tokens": 50, "temperature": 0.3}
 
 
 def test_max_steps_limits_the_programs_model_calls(tmp_path: Path):

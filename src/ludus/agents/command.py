@@ -3,7 +3,7 @@
 The program is started for each rollout with `OPENAI_BASE_URL` and `ANTHROPIC_BASE_URL` pointing at a proxy on loopback,
 and a key that is valid for this rollout only. It reads the prompt from stdin, as a Responses request without a model.
 It may call the task's tools at `LUDUS_TOOLS_URL/NAME`. The trajectory and its tokens are rebuilt from the program's
-model calls; its stdout is ignored.
+model calls; its output is only read for the cause of a failure.
 
 The operator chooses the program, and it runs as the operator's user. It inherits `PATH`, the locale, the time zone and
 the environment variables that `pass_env` names. It works in a folder that is deleted afterwards. It is killed at the
@@ -19,7 +19,7 @@ import os
 import shutil
 import signal
 import tempfile
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -77,8 +77,7 @@ class CommandAgent(Agent):
             try:
                 work = self._run(episode, program, folder)
                 reason = await episode.step("agent", episode.limits.rollout, work)
-                if program.restored:
-                    episode.note(restored_items=str(program.restored))
+                _note_changes(episode, program)
                 return reason
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -86,14 +85,14 @@ class CommandAgent(Agent):
     async def _run(self, episode: Episode, program: ProgramCalls, folder: Path) -> str:
         words = [word if number else shutil.which(word) or word for number, word in enumerate(self.config.command)]
         # Files, not pipes: a child process that the program leaves behind could keep a pipe open.
-        request, errors = folder / ".request.json", folder / ".stderr.txt"
+        request, errors, output = folder / ".request.json", folder / ".stderr.txt", folder / ".stdout.txt"
         request.write_bytes(encode({**episode.params, "input": list(episode.items)}))
         try:
-            with request.open("rb") as stdin, errors.open("wb") as stderr:
+            with request.open("rb") as stdin, errors.open("wb") as stderr, output.open("wb") as stdout:
                 process = await asyncio.create_subprocess_exec(
                     *words,
                     stdin=stdin,
-                    stdout=DEVNULL,
+                    stdout=stdout,
                     stderr=stderr,
                     env=self._environment(program, folder),
                     cwd=folder,
@@ -106,12 +105,16 @@ class CommandAgent(Agent):
         finally:
             _kill(process)
             await process.wait()
+        if program.refused:  # most programs end with an error then; that is the model's doing
+            return "max_steps"
+        if program.failure is not None:  # some programs end well all the same
+            raise program.failure
         if process.returncode:
-            cause = f"the program ended with status {process.returncode}: {_last_line(errors)}"
-            raise program.failure or Failure("exit", cause)
+            said = _last_line(errors) or _last_line(output)
+            raise Failure("exit", f"the program ended with status {process.returncode}: {said}")
         if not episode.calls:
             raise Failure("no_calls", "the program never called the model")
-        return "max_steps" if program.refused else "completed"
+        return "completed"
 
     def _environment(self, program: ProgramCalls, folder: Path) -> dict[str, str]:
         names = (*PASSED_ON, *self.config.pass_env)
@@ -129,8 +132,17 @@ class CommandAgent(Agent):
         }
 
 
+def _note_changes(episode: Episode, program: ProgramCalls) -> None:
+    """Record what the model got otherwise than the program sent it."""
+    notes = {"restored_items": str(program.restored)} if program.restored else {}
+    if program.asked_sampling:
+        notes["asked_sampling"] = encode(program.asked_sampling).decode()[:512]
+    if notes:
+        episode.note(**notes)
+
+
 def _last_line(path: Path) -> str:
-    """The last 500 characters of a program's stderr, in one line."""
+    """The last 500 characters of a program's output, in one line."""
     with path.open("rb") as errors:
         errors.seek(max(0, path.stat().st_size - KEPT_OUTPUT))
         text = errors.read().decode("utf-8", "replace")

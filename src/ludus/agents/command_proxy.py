@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
 from time import perf_counter
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ludus.agents.echoes import echo_of
 from ludus.dialects.chat import request_from_chat
@@ -31,6 +31,10 @@ from ludus.response import Item, Response
 from ludus.runtime.boundary import step
 from ludus.tokens import tokens_from_items
 
+#: Parameters that say how an answer is sampled.
+SAMPLING = frozenset(
+    {"temperature", "top_p", "top_k", "max_output_tokens", "seed", "presence_penalty", "frequency_penalty"}
+)
 REMEMBERED = 16  # delivered answers that are kept, for a client that did not receive its copy
 
 Body = dict[str, Any]
@@ -48,7 +52,12 @@ class _Call:
 
 
 class ProgramCalls:
-    """The calls of one rollout's program: its key, and the answers that it got."""
+    """The calls of one rollout's program: its key, and the answers that it got.
+
+    `failure` is that of its last model call, if that failed. `asked_sampling` is how the program wanted to sample.
+    """
+
+    sampling_is_operators: ClassVar[bool] = True
 
     def __init__(self, episode: Episode, url: str, max_calls: int, *, restores: bool = True) -> None:
         self.restored = 0  #: items that the program wrote in its own way, and that the model got as it wrote them
@@ -56,6 +65,7 @@ class ProgramCalls:
         self.key = secrets.token_urlsafe(24)
         self.url = url
         self.failure: Failure | None = None
+        self.asked_sampling: Body = {}
         self.refused = False
         self._episode = episode
         self._max_calls = max_calls
@@ -68,7 +78,7 @@ class ProgramCalls:
     async def answer(self, incoming: Incoming, body: Body) -> Body:
         """The model's answer to one request. A repeated request gets the answer of the first."""
         key = blake2b(incoming.body, digest_size=16).digest()
-        call = self._calls.get(key)
+        call, before = self._calls.get(key), self.failure
         is_retry = (incoming.header(b"x-stainless-retry-count") or "0") != "0"
         if call is None or not (is_retry or call.lost):
             if len(self._episode.calls) >= self._max_calls:
@@ -87,6 +97,8 @@ class ProgramCalls:
             raise
         finally:
             call.waiting -= 1
+        if self.failure is before:  # this call began after the one that failed: the program has recovered
+            self.failure = None
         return answer
 
     async def call_tool(self, name: str, arguments: str) -> str:
@@ -130,7 +142,7 @@ class ProgramCalls:
                 turn=len(episode.calls),
                 deadline=perf_counter() + episode.limits.model,
                 tokens=episode.last_tokens,
-                params={key: value for key, value in body.items() if key not in TRANSPORT and value is not None},
+                params=self._params(body),
             )
             try:
                 response: Response = await step("model", episode.limits.model, episode.model.respond(request))
@@ -143,6 +155,16 @@ class ProgramCalls:
             episode.calls[-1]["at"] = at  # items that the program added may look like answers of the model
             self._history = [*items, *response.output]
             return envelope(response, body, episode.model.name, tokens=False)
+
+    def _params(self, body: Body) -> Body:
+        """The parameters of a call. How answers are sampled is the operator's choice, not the program's."""
+        asked = {key: value for key, value in body.items() if key not in TRANSPORT and value is not None}
+        if not self.sampling_is_operators:
+            return asked
+        own = {key: value for key, value in self._episode.params.items() if key in SAMPLING and value is not None}
+        for key in SAMPLING & asked.keys():
+            self.asked_sampling.setdefault(key, asked.pop(key))
+        return {**asked, **own}
 
 
 class Proxy(App):

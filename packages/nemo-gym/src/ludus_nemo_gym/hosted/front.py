@@ -37,6 +37,8 @@ _ROLLOUT = ROLLOUT.encode()
 class PlayedRollout(ProgramCalls):
     """One rollout of a hosted agent: its model calls, its requests to the resources, and what failed."""
 
+    sampling_is_operators = False  # an agent's configuration may set it, and the row
+
     def __init__(self, episode: Episode, url: str, max_calls: int, *, restores: bool = True) -> None:
         super().__init__(episode, url, max_calls, restores=restores)
         self.key = secrets.token_hex(16)
@@ -50,12 +52,9 @@ class PlayedRollout(ProgramCalls):
         return next(iter(self._unanswered.values()), self.failure)
 
     async def answer(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
-        """The model's answer. An answer to a call that began after a failed one shows that the agent recovered."""
+        """The model's answer."""
         self._made_up.refuse(incoming)
-        before = self.failure
         answer = await super().answer(incoming, body)
-        if self.failure is before:
-            self.failure = None
         self._made_up.note(body.get("tools"), answer)
         return answer
 
