@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 from ludus.errors import UserError, missing_package
 from ludus.folder import FILE
+from ludus.runtime.installed import entry_points
 
 GROUP = "ludus.adapters"
 

@@ -13,7 +13,6 @@ import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.boundary import attribute, reraise
 from ludus.runtime.failure_kinds import kind_of
 from ludus.runtime.imports import author_error, declared_class, load_object, place_of
+from ludus.runtime.installed import entry_points
 from ludus.runtime.settings import checked
 from ludus.runtime.signatures import check_methods
 from ludus.task import Task

@@ -11,7 +11,6 @@ import difflib
 import importlib.util
 import re
 from collections.abc import Iterable
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +20,7 @@ from pydantic_core import PydanticCustomError
 from ludus.dataset import Dataset
 from ludus.errors import UserError, cannot_read, did_you_mean
 from ludus.runtime.imports import BUILT_IN
+from ludus.runtime.installed import entry_points
 from ludus.runtime.settings import read_yaml
 from ludus.runtime.wording import describe_errors
 

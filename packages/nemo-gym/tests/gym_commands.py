@@ -53,9 +53,10 @@ def rewards(path: str = "r.jsonl") -> list[float]:
     return [rollout["reward"] for rollout in lines(path)]
 
 
-def run_of(name: str, *flags: str) -> int:
+def run_of(name: str, *flags: str, isolate: bool = False) -> int:
     """The exit code of `gym eval run` with a server and the scripted model."""
-    return typed(f"gym eval run --resources-server {name} {SCRIPTED} --output r.jsonl {' '.join(flags)}")
+    own = f"++isolate_own_code={str(isolate).lower()}"
+    return typed(f"gym eval run --resources-server {name} {SCRIPTED} --output r.jsonl {own} {' '.join(flags)}")
 
 
 @contextmanager

@@ -272,8 +272,9 @@ def test_a_new_environment_elsewhere_is_offered_only_commands_that_find_it(capsy
 
 def test_ng_test_fails_if_a_test_fails():
     called("ng_init_resources_server", "+entrypoint=resources_servers/corner_shop")
-    Path("resources_servers/corner_shop/test_more.py").write_text("def test_it():\n    assert False\n")
-    assert run("ng_test", "+entrypoint=resources_servers/corner_shop").returncode == 1
+    (test,) = Path("resources_servers/corner_shop").glob("**/test_*.py")
+    test.write_text("def test_it():\n    assert False\n")
+    assert called("ng_test", "+entrypoint=resources_servers/corner_shop") == 1
 
 
 def test_ng_viewer_shows_rollouts(capsys: pytest.CaptureFixture[str]):

@@ -276,10 +276,10 @@ def test_environments_are_listed_searched_and_inspected(capsys: pytest.CaptureFi
 def test_a_new_environment_is_made_tested_and_validated(capsys: pytest.CaptureFixture[str]):
     assert called("env", "init", "--resources-server", "corner_shop") == 0
     assert Path("resources_servers/corner_shop/environment.yaml").is_file()
-    assert run("gym env test --resources-server corner_shop").returncode == 0
-    assert run("gym env test").returncode == 0
-    Path("resources_servers/corner_shop/test_more.py").write_text("def test_it():\n    assert False\n")
-    assert run("gym env test").returncode == 1
+    assert called("env", "test", "--resources-server", "corner_shop") == 0
+    (test,) = Path("resources_servers/corner_shop").glob("**/test_*.py")
+    test.write_text("def test_it():\n    assert False\n")
+    assert called("env", "test") == 1
     capsys.readouterr()
     assert called("env", "validate", "--resources-server", "corner_shop", "--model-type", "local") == 0
     assert "valid: 3 servers" in capsys.readouterr().out

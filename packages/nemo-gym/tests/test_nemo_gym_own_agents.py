@@ -74,7 +74,7 @@ def test_eval_run_plays_a_server_on_disk_with_an_agent_on_disk_and_starts_each_o
     note = 'open("starts.txt", "a").write("started ")\n'
     agent = write_agent(tmp_path, "my_agent", note + LOOP)
     server = write_server(tmp_path, "counter", note + COUNTER, counter_rows(3), agent="my_agent")
-    assert run_of("counter", "--num-repeats 2") == 0
+    assert run_of("counter", "--num-repeats 2", isolate=True) == 0
     assert rewards() == [1.0] * 6
     assert sorted(rollout["final_count"] for rollout in lines("r.jsonl")) == [5, 5, 6, 6, 7, 7]
     assert {(folder / "starts.txt").read_text() for folder in (agent, server)} == {"started "}
@@ -97,7 +97,8 @@ def test_ng_run_serves_an_agent_on_disk_which_plays_servers_at_urls_too(tmp_path
     rows = "resources_servers/counter/data/example.jsonl"
     models = "responses_api_models/scripted/configs/scripted.yaml"
     paths = f"resources_servers/counter/configs/counter.yaml,{OUR_ROWS.split('/data')[0]}/configs/{OURS}.yaml,{models}"
-    with started(f"ng_run '+config_paths=[{paths}]' ++policy_model_name=script.yaml") as port:
+    own = "++isolate_own_code=false"
+    with started(f"ng_run '+config_paths=[{paths}]' ++policy_model_name=script.yaml {own}") as port:
         collect = f"+agent_name=counter_simple_agent +input_jsonl_fpath={rows} +output_jsonl_fpath=ng.jsonl"
         assert typed(f"ng_collect_rollouts {collect} ++head_server.port={port}") == 0
         agents = {
@@ -110,7 +111,7 @@ def test_ng_run_serves_an_agent_on_disk_which_plays_servers_at_urls_too(tmp_path
             f"++session.resources_servers.{OURS}.url={address_of(OURS, port)}",
         ]
         line = "gym eval run --model-type scripted --model script.yaml --output urls.jsonl"
-        assert typed(f"{line} --config {config} {' '.join(urls)}") == 0
+        assert typed(f"{line} --config {config} ++isolate_own_code=false {' '.join(urls)}") == 0
     assert rewards("ng.jsonl") == [1.0, 1.0]
     played = lines("urls.jsonl")
     assert sorted(rollout["final_count"] for rollout in played if name_of(rollout) == "theirs") == [5, 6]
@@ -202,6 +203,7 @@ def test_run_helper_starts_an_agent_on_disk(tmp_path: Path) -> None:
         "counter": {"resources_servers": {OURS: {"entrypoint": "app.py"}}},
         "policy_model": {"responses_api_models": {"scripted": {"script": "script.yaml"}}},
         "head_server": {"host": head.host, "port": head.port},
+        "isolate_own_code": False,
     }
     rows = [{**task, "agent_ref": {"name": "mine"}, "_rowidx": n} for n, task in enumerate(counter_rows(2))]
 

@@ -62,7 +62,8 @@ def test_eval_run_collects_the_example_rows_of_a_server_on_disk(tmp_path: Path) 
 def test_a_server_and_the_agent_that_plays_it_are_one_process(tmp_path: Path) -> None:
     code = f'open("starts.txt", "a").write("started ")\n{COUNTER}'
     folder = write_server(tmp_path, "counter", code, counter_rows(1))
-    assert run_of("counter", "++counter_simple_agent.responses_api_agents.simple_agent.max_steps=5") == 0
+    flag = "++counter_simple_agent.responses_api_agents.simple_agent.max_steps=5"
+    assert run_of("counter", flag, isolate=True) == 0
     assert rewards() == [1.0]
     assert (folder / "starts.txt").read_text() == "started "
 
@@ -140,7 +141,7 @@ def test_two_instances_of_one_folder_have_their_own_settings(tmp_path: Path) -> 
     more = {"other_words": server, "other_agent": {"responses_api_agents": {"simple_agent": agent}}}
     Path("more.yaml").write_text(json.dumps(more))
     answers("yes")
-    assert run_of("words", "--config more.yaml") == 0
+    assert run_of("words", "--config more.yaml", isolate=True) == 0
     by_agent = {rollout["agent_ref"]["name"]: rollout["reward"] for rollout in lines("r.jsonl")}
     assert by_agent == {"words_simple_agent": 1.0, "other_agent": 0.0}
 
@@ -328,9 +329,10 @@ def test_a_configuration_that_is_not_named_after_its_server_is_offered(
     assert typed("gym env validate --resources-server counter/hard --model-type local") == 0
 
 
-def reverified(name: str, *flags: str) -> int:
+def reverified(name: str, *flags: str, isolate: bool = False) -> int:
     inputs = "--inputs r_materialized_inputs.jsonl --rollouts r.jsonl --output again.jsonl"
-    return typed(f"gym eval reverify --resources-server {name} {inputs} {' '.join(flags)}")
+    own = f"++isolate_own_code={str(isolate).lower()}"
+    return typed(f"gym eval reverify --resources-server {name} {inputs} {own} {' '.join(flags)}")
 
 
 def test_rollouts_of_a_stateless_server_are_judged_without_their_tools(tmp_path: Path) -> None:
@@ -363,11 +365,11 @@ def test_rollouts_of_a_stateless_server_are_judged_without_their_tools(tmp_path:
             return BaseVerifyResponse(**body.model_dump(), reward=float(body.wanted in body.response.output_text))
     """
     folder = write_server(tmp_path, "stateless", code, [row("?", "increment_counter", wanted="never")])
-    assert run_of("stateless") == 0
+    assert run_of("stateless", isolate=True) == 0
     assert rewards() == [0.0]
     inputs = Path("r_materialized_inputs.jsonl")
     inputs.write_text(inputs.read_text().replace("never", "done"))
-    assert reverified("stateless") == 0
+    assert reverified("stateless", isolate=True) == 0
     assert rewards("again.jsonl") == [1.0]
     assert (folder / "calls.txt").read_text() == "called "
 
@@ -413,6 +415,7 @@ def test_run_helper_starts_a_server_on_disk(tmp_path: Path) -> None:
         "config_paths": [f"{kind}.yaml" for kind in kinds],
         "policy_model_name": "script.yaml",
         "head_server": {"host": head.host, "port": head.port},
+        "isolate_own_code": False,
     }
     named = {"agent_ref": {"name": "counter_simple_agent"}}
     rows = [{**task, **named, "_rowidx": number} for number, task in enumerate(counter_rows(3))]
@@ -447,9 +450,8 @@ def test_env_test_runs_the_tests_of_a_server_on_disk_with_our_nemo_gym(
     write_server(tmp_path, name, METRICS, [row("?")], files={"tests/test_app.py": tests})
     (tmp_path / "nemo_gym").mkdir()
     (tmp_path / "nemo_gym" / "__init__.py").write_text("BESIDE = True\n")
-    assert typed(f"gym env test --resources-server {name}") == 0
-    assert "1 passed" in capfd.readouterr().out
-    assert typed("gym env test") == 0
+    which = f"--resources-server {name}" if name == "mcqa" else ""  # without a name, all servers are tested
+    assert typed(f"gym env test {which}") == 0
     assert "1 passed" in capfd.readouterr().out
 
 
@@ -460,6 +462,16 @@ def test_a_server_that_already_runs_is_named_by_its_url(tmp_path: Path) -> None:
     servers = {server.name: server for server in plan_of(launch).servers}
     assert "counter" not in servers
     assert servers["counter_simple_agent"].resources == "http://h:1"
+
+
+def test_servers_of_one_name_in_two_checkouts_do_not_mix_in_one_process(tmp_path: Path) -> None:
+    for word in ("yes", "no"):
+        code = METRICS.replace('"yes" in', f'"{word}" in')
+        write_server(tmp_path / word, "twice", code, [row("Say yes.")])
+    answers("yes")
+    for word, reward in (("yes", 1.0), ("no", 0.0), ("yes", 1.0)):
+        assert run_of("twice", f"--search-dir {word}") == 0
+        assert rewards() == [reward]
 
 
 def test_an_implementation_cannot_leave_its_checkout(tmp_path: Path) -> None:

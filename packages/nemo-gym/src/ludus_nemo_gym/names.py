@@ -13,6 +13,8 @@ HEAD_SERVER = "head_server"
 
 #: The key that makes a server's own code run where Ludus has an environment of the same name.
 PREFER_OWN_CODE = "prefer_own_code"
+#: The key that runs own code in Ludus's process, if it is false.
+ISOLATE_OWN_CODE = "isolate_own_code"
 
 #: The model servers of an agent that are the policy: by the field that refers to them, and by name.
 POLICY_FIELDS, POLICY_SERVER = ("model_server", "policy_model_server"), "policy_model"
@@ -73,6 +75,6 @@ GLOBAL_KEYS = set(
     "uvicorn_logging_show_200_ok global_aiohttp_connector_limit global_aiohttp_connector_limit_per_host "
     "global_aiohttp_client_request_debug hf_token environment_routing_mode environment_server_name "
     "environment_server_routes error_on_agent_without_environment_server allow_unsupported_pairing telemetry "
-    "prefer_own_code".split()
+    "prefer_own_code isolate_own_code".split()
 )
 GLOBAL_PREFIXES = ("wandb_", "mlflow_", "global_aiohttp_")

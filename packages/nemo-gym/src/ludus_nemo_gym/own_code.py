@@ -10,7 +10,7 @@ from ludus_nemo_gym.config import POLICY
 from ludus_nemo_gym.hidden import hide
 from ludus_nemo_gym.interpolation import resolve
 from ludus_nemo_gym.launch import AgentPart, HostedPart, Instance
-from ludus_nemo_gym.names import AGENT_TYPES, AGENTS, POLICY_FIELDS, POLICY_SERVER, RESOURCES
+from ludus_nemo_gym.names import AGENT_TYPES, AGENTS, ISOLATE_OWN_CODE, POLICY_FIELDS, POLICY_SERVER, RESOURCES
 from ludus_nemo_gym.parts import Parts
 from ludus_nemo_gym.servers import ServerEntry, environment_servers, fronted_agents, references
 from ludus_nemo_gym.trees import Tree
@@ -48,13 +48,14 @@ def _settings(parts: Parts, server: ServerEntry, tree: Tree) -> Tree:
     names, config = set(_texts(server.block)), parts.config
     others = {name: value for name, value in tree.items() if name != server.name}
     block = tree[server.name][server.kind][server.implementation]
-    return {
+    settings: Tree = {
         "instance": server.name,
         "block": hide(block, config.secrets, parts.secrets),
         "tree": hide(others, config.secrets, parts.secrets),
         "set_with": f"++{server.name}.{server.kind}.{server.implementation}.",
         "models": {name: parts.model_spec(name) for name in parts.models if name in names},
     }
+    return settings if tree.get(ISOLATE_OWN_CODE, True) else {**settings, "isolate": False}
 
 
 def _played(parts: Parts, agent: ServerEntry) -> str | None:

@@ -68,24 +68,25 @@ def plain(value: Any) -> Any:
 
 def merge(*trees: Tree) -> Tree:
     """The trees merged as OmegaConf does it: later values win, lists are replaced, and a `???` replaces nothing."""
-    merged: Tree = {}
-    for tree in trees:
-        try:
-            with user_errors():
-                merged = plain(OmegaConf.merge(merged, tree))
-        except TypeError as error:
-            path = next(_clashes(merged, tree), "a key of the configuration")
-            raise UserError(f"{path} is a list in one place and a mapping in another", "Keep one of them") from error
+    merged: Tree
+    try:
+        with user_errors():
+            merged = plain(OmegaConf.merge({}, *trees))
+    except TypeError as error:
+        path = next(_clashes(*trees), "a key of the configuration")
+        raise UserError(f"{path} is a list in one place and a mapping in another", "Keep one of them") from error
     return merged
 
 
-def _clashes(under: Any, over: Any, path: str = "") -> Iterator[str]:
-    """The paths that hold a list in one tree and a mapping in the other."""
-    if isinstance(under, dict) and isinstance(over, dict):
-        for key in under.keys() & over.keys():
-            yield from _clashes(under[key], over[key], f"{path}.{key}".lstrip("."))
-    elif {type(under), type(over)} == {dict, list}:
+def _clashes(*trees: Any, path: str = "") -> Iterator[str]:
+    """The paths that hold a list in one tree and a mapping in another."""
+    if {dict, list} <= set(map(type, trees)):
         yield path
+        return
+    mappings = [tree for tree in trees if isinstance(tree, dict)]
+    for key in dict.fromkeys(key for mapping in mappings for key in mapping):
+        values = [mapping[key] for mapping in mappings if key in mapping]
+        yield from _clashes(*values, path=f"{path}.{key}".lstrip("."))
 
 
 def steps_of(path: str) -> list[str]:

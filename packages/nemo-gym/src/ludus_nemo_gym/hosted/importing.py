@@ -27,14 +27,19 @@ class _FromSource(importlib.machinery.SourceFileLoader):
 
 
 def import_fresh(name: str, search_path: Iterable[str], folders: Iterable[Path]) -> ModuleType:
-    """Import a module with `search_path` in front of Python's. Modules of `folders` are forgotten first."""
+    """Import a module with `search_path` in front of Python's. Modules of `folders` are forgotten first.
+
+    So is the module of this name, which may be that of another checkout.
+    """
     places = [str(folder) for folder in folders]
     for loaded, module in list(sys.modules.items()):
         if _is_inside(getattr(module, "__file__", None), places):
             del sys.modules[loaded]
+    sys.modules.pop(name, None)
     for place in reversed(list(search_path)):
-        if place not in sys.path:
-            sys.path.insert(0, place)
+        if place in sys.path:
+            sys.path.remove(place)
+        sys.path.insert(0, place)
         _compile_always(place)
     importlib.invalidate_caches()
     return importlib.import_module(name)
