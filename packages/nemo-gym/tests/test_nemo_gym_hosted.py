@@ -536,6 +536,7 @@ def test_a_server_reads_other_blocks_of_its_configuration(tmp_path: Path, isolat
 
         async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
             tree = get_global_config_dict()
+            assert Path(tree["cache_dir"]).is_absolute() and Path(tree["results_dir"]).name == "results"
             return BaseVerifyResponse(**body.model_dump(), reward=tree["box"]["local"]["size"])
     """
     folder = write_server(tmp_path, "boxed", code, [row("hi")])

@@ -19,6 +19,53 @@ pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'ludus-nemo-gy
 ADD = [{"calls": [{"name": "increment_counter", "arguments": {"count": n}} for n in (2, 3)]}, "done"]
 
 
+#: An agent that calls the model by its address.
+CALLING = """
+from fastapi import Body
+from nemo_gym.base_resources_server import BaseRunRequest, BaseVerifyResponse
+from nemo_gym.base_responses_api_agent import BaseResponsesAPIAgentConfig, SimpleResponsesAPIAgent
+from nemo_gym.config_types import ModelServerRef, ResourcesServerRef
+from nemo_gym.openai_utils import NeMoGymAsyncOpenAI, NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
+from nemo_gym.server_utils import get_response_json, raise_for_status, request
+from pydantic import ConfigDict
+
+
+class Config(BaseResponsesAPIAgentConfig):
+    resources_server: ResourcesServerRef
+    model_server: ModelServerRef
+
+
+class RunRequest(BaseRunRequest):
+    model_config = ConfigDict(extra="allow")
+
+
+class Agent(SimpleResponsesAPIAgent):
+    config: Config
+
+    async def responses(self, body: NeMoGymResponseCreateParamsNonStreaming = Body()) -> NeMoGymResponse:
+        url, params = self.resolve_model_base_url(self.config.model_server.name), body.model_dump(exclude_unset=True)
+        return NeMoGymResponse.model_validate(ASK)
+
+    async def run(self, body: RunRequest) -> BaseVerifyResponse:
+        row = body.model_dump() | {"response": (await self.responses(body.responses_create_params)).model_dump()}
+        reply = await self.server_client.post(self.config.resources_server.name, "/verify", json=row)
+        await raise_for_status(reply)
+        return BaseVerifyResponse.model_validate(await get_response_json(reply))
+"""
+#: A server that wants a text in the answer.
+JUDGE = """
+class Request(BaseVerifyRequest):
+    wanted: str
+
+
+class Server(SimpleResourcesServer):
+    config: BaseResourcesServerConfig
+
+    async def verify(self, body: Request) -> BaseVerifyResponse:
+        return BaseVerifyResponse(**body.model_dump(), reward=float(body.wanted in body.response.output_text))
+"""
+
+
 def collect(where: Any, script: Any, *, isolate: bool = False, settings: Any = None, **options: Any) -> Any:
     settings = {"agent.isolate": isolate, **(settings or {})}
     return ludus.collect(where, model=ScriptedModel(script), settings=settings, **options)
@@ -123,6 +170,24 @@ def test_the_tokens_of_an_agents_calls_are_one_sequence(tmp_path: Path) -> None:
     assert (rollout.reward, rollout.outcome) == (1.0, Outcome.COMPLETED)
     (sequence,) = rollout.sequences()
     assert (sequence.ids, sequence.mask) == ([1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 0, 1])
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        "await NeMoGymAsyncOpenAI(base_url=url, api_key='x').create_response(**params)",
+        "await (await request('POST', f'{url}/responses', json=params)).json()",
+    ],
+)
+def test_agents_with_clients_of_their_own_play_several_rollouts_at_once(
+    tmp_path: Path, ask: str, isolate: bool
+) -> None:
+    name = f"calling_{isolate}_{'request' in ask}".lower()
+    write_agent(tmp_path, name, CALLING.replace("ASK", ask))
+    folder = write_server(tmp_path, f"of_{name}", JUDGE, [row(f"say {n}", wanted=str(n)) for n in range(4)], agent=name)
+    results = collect(folder, lambda request: str(request.input[-1])[-20:], isolate=isolate)
+    assert [rollout.reward for rollout in results.rollouts] == [1.0] * 4
 
 
 def test_an_agent_that_is_not_there_can_be_replaced(tmp_path: Path) -> None:

@@ -328,6 +328,18 @@ async def test_helpers_read_what_authors_mock():
     assert again.response_content == b'{"detail": "busy"}'
 
 
+async def test_an_error_is_raised_for_test_doubles_that_offer_one_way_to_read_a_body():
+    from aiohttp import ClientResponseError
+
+    double = MagicMock(ok=False, status=503)
+    double.content.read = AsyncMock(return_value=b"busy")
+    with pytest.raises(ClientResponseError) as raised:
+        await raise_for_status(double)
+    assert (raised.value.status, raised.value.response_content) == (503, b"busy")
+    with pytest.raises(ZeroDivisionError):
+        await raise_for_status(MagicMock(ok=False, raise_for_status=MagicMock(side_effect=ZeroDivisionError)))
+
+
 @pytest.mark.parametrize(
     ("name", "of", "tool"),
     [

@@ -99,7 +99,9 @@ class NeMoGymAsyncOpenAI(BaseModel):
         """Status, body and, from status 400 on, the error. Lost connections are retried."""
         import aiohttp
 
-        headers = {"Authorization": f"Bearer {self.api_key}", **self.default_headers}
+        from nemo_gym._rollout_header import rollout_headers
+
+        headers = {**rollout_headers(url), "Authorization": f"Bearer {self.api_key}", **self.default_headers}
         if content is not None:
             headers["Content-Type"] = "application/json"
         losses = 0

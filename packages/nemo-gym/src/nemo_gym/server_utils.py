@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
+import inspect
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,6 +15,7 @@ from ludus_nemo_gym.launch import HEAD_PORT
 from ludus.errors import missing_extra
 from nemo_gym._client import ServerClient, ServerReply
 from nemo_gym._errors import response_error
+from nemo_gym._rollout_header import naming_rollouts
 from nemo_gym._simple_server import SESSION_ID_KEY, BaseServer, SimpleServer
 from nemo_gym.config_types import ROLLOUT_PATH_PREFIX, TOKEN_CAPTURE_PATH_SEGMENT, BaseServerConfig
 from nemo_gym.global_config import (
@@ -85,8 +89,23 @@ async def request(
 
 async def raise_for_status(response: Any, content: bytes | None = None) -> None:
     """Raise aiohttp's `ClientResponseError`, with the body as `response_content`, if the status is 400 or more."""
-    if not response.ok:
-        raise response_error(response.status, content if content is not None else await response.read())
+    if response.ok:
+        return
+    body = content if content is not None else await _body(response)
+    if not isinstance(response.status, int):  # a test double, which may raise an error of its own
+        response.raise_for_status()
+    raise response_error(response.status if isinstance(response.status, int) else 500, body)
+
+
+async def _body(response: Any) -> bytes:
+    """The body of a response. A test double may offer only one of the two ways to read it."""
+    for read in (response.read, response.content.read):
+        body = read()
+        if inspect.isawaitable(body):
+            body = await body
+        if isinstance(body, (bytes, str)):
+            return body if isinstance(body, bytes) else body.encode()
+    return b""
 
 
 async def get_response_json(response: Any) -> Any:
@@ -107,11 +126,34 @@ def get_global_aiohttp_client() -> Any:
     loop = asyncio.get_running_loop()
     client = _clients.get(loop)
     if client is None or client.closed:
+        _discard_clients(ended_only=True)
         connector = aiohttp.TCPConnector(limit=102400, limit_per_host=1024)
         timeout = aiohttp.ClientTimeout(total=None)
-        client = aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+        client = aiohttp.ClientSession(
+            connector=connector,
+            timeout=timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trace_configs=[naming_rollouts()],
+        )
         _clients[loop] = client
     return client
+
+
+def _discard_clients(*, ended_only: bool = False) -> None:
+    """Close the clients of event loops that have ended, or of all, without waiting."""
+    for loop, client in list(_clients.items()):
+        if ended_only and not loop.is_closed():
+            continue
+        del _clients[loop]
+        connector = client.connector
+        client.detach()
+        with contextlib.suppress(Exception):  # its transports cannot tell an event loop that has ended
+            closing = connector.close()
+            closing.send(None)  # as far as it goes without an event loop
+            closing.close()
+
+
+atexit.register(_discard_clients)
 
 
 def is_global_aiohttp_client_request_debug_enabled() -> bool:

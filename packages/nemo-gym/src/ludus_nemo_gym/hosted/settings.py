@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import (
@@ -26,6 +27,9 @@ from ludus_nemo_gym.trees import MISSING, Tree, merge
 
 #: The settings that change nothing about a rollout.
 _NOT_IDENTITY = {"tree", "isolate", "python", "block_seconds", "set_with", "own_routes"}
+
+#: Folders that every configuration names: `cache` and `results` of the checkout, unless it says otherwise.
+_FOLDERS = ("cache_dir", "results_dir")
 
 
 class HostedSettings(BaseModel):
@@ -97,7 +101,10 @@ class HostedSettings(BaseModel):
         set_with = self.set_with or f"--set {self.part}."
         own: Tree = {"host": "127.0.0.1", "port": 0, **block}
         instance = {self.instance: {source.kind: {source.implementation: own}}}
-        resolved = resolve(reveal({**instance, **self.tree, **models, **instance}))  # own paths are noted first
+        place = source.root or Path.cwd()
+        folders = {name: str(self.tree.get(name) or place / name.removesuffix("_dir")) for name in _FOLDERS}
+        tree = {**instance, **self.tree, **models, **folders, **instance}  # own paths are noted first
+        resolved = resolve(reveal(tree))
         path = f"{self.instance}.{source.kind}.{source.implementation}."
         absent = [place.removeprefix(path) for place in resolved.absent.values() if place.startswith(path)]
         if missing := [*missing_values(block), *absent]:
