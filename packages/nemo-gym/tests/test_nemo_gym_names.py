@@ -134,6 +134,7 @@ NAMES = {
     "nemo_gym.deliverables": "IGNORE_FILES is_deliverable",
     "nemo_gym.mcp_auto_exposure": "maybe_auto_expose",
     "nemo_gym.profiling": "Profiler",
+    "nemo_gym.benchmarks": "BenchmarkConfig",
     "nemo_gym.vision_input": "build_image_input",
     "nemo_gym.telemetry": "connection_pool",
     "nemo_gym.token_id_capture": "LineageResolver InMemoryLineageStore FileLineageStore ParentResolutionStatus",
