@@ -68,7 +68,7 @@ class Environment:
     worker: WorkerNeeds = field(default_factory=WorkerNeeds)
     #: other names of this environment in the `agent_ref` of rows
     agent_names: tuple[str, ...] = ()
-    #: folders outside of its own whose Python files belong to its verifier
+    #: files, and folders with Python files, that belong to its verifier besides those of its own folder
     code: tuple[Path, ...] = ()
 
     @classmethod

@@ -115,7 +115,7 @@ def _sources(environment: Environment) -> Iterator[tuple[str, bytes]]:
     files = [
         path
         for place in folders
-        for path in sorted(place.rglob("*.py"))
+        for path in ([place] if place.is_file() else sorted(place.rglob("*.py")))
         if path.is_file() and _is_source(path.relative_to(place))
     ]
     seen = {path.resolve() for path in files}
@@ -143,9 +143,9 @@ def _name_of(path: Path, environment: Environment) -> str:
     """A source file's path in its folder, or in this package; the name of any other file."""
     others = [(folder, f"{folder.name}/") for folder in (*environment.code, _ROOT)]
     for root, prefix in ((environment.folder, ""), *others):
-        if root is not None and path.is_relative_to(root):
+        if root is not None and path != root and path.is_relative_to(root):
             return prefix + path.relative_to(root).as_posix()
-    return path.name
+    return f"{path.parent.name}/{path.name}" if path in environment.code else path.name
 
 
 def _is_source(path: Path) -> bool:

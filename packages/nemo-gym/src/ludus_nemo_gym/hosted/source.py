@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ludus.errors import UserError, cannot_read
+from ludus.errors import UserError
 from ludus_nemo_gym.hosted.importing import import_fresh
+from ludus_nemo_gym.hosted.reached import ENTRY as ENTRY
+from ludus_nemo_gym.hosted.reached import parsed, python_files, reached_code
 from ludus_nemo_gym.names import AGENTS, KINDS, RESOURCES
-
-ENTRY = "app.py"
 
 #: The methods with which a server computes metrics of its own.
 _METRICS = re.compile(rb"def (compute_metrics|get_key_metrics|compute_repeat_metrics|aggregate_metrics)\b")
@@ -77,71 +76,25 @@ class ServerSource:
 
     def computes_metrics(self) -> bool:
         """Whether the code has metrics of its own, besides the means that every server has."""
-        files = (path for folder in (self.folder, *self.code_of_others()) for path in _python_files(folder))
+        files = (path for folder in (self.folder, *self.code_of_others()) for path in python_files(folder))
         return any(_METRICS.search(path.read_bytes()) for path in files)
 
     def code_of_others(self) -> tuple[Path, ...]:
-        """The folders of other servers of the checkout that this server imports, and those that they import."""
-        folders: dict[Path, None] = {}
-        queue = [self.folder]
-        while queue and self.root is not None:
-            for folder in _imported_folders(queue.pop(), self.root):
-                if folder != self.folder and folder not in folders:
-                    folders[folder] = None
-                    queue.append(folder)
-        return tuple(sorted(folders))
-
-
-def _python_files(folder: Path) -> Iterator[Path]:
-    """The Python files of a folder, without its tests."""
-    for path in sorted(folder.rglob("*.py")):
-        if not {"tests", "__pycache__", ".venv"} & set(path.relative_to(folder).parts):
-            yield path
-
-
-def imports_of(folder: Path) -> Iterator[str]:
-    """The modules that the Python files of a folder import, at the top or in functions, without its tests."""
-    for path in _python_files(folder):
-        for node in ast.walk(_parsed(path)):
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                yield node.module
-
-
-def _imported_folders(folder: Path, root: Path) -> Iterator[Path]:
-    for name in imports_of(folder):
-        kind, *parts = name.split(".")
-        if kind in KINDS and parts:
-            place = root / kind
-            for part in parts:
-                place = place / part
-                if (place / ENTRY).is_file() or not place.is_dir():
-                    break
-            if place.is_dir():
-                yield place
+        """The folders of other servers and the files of the checkout that this server imports, and what they import."""
+        return reached_code(self.folder, self.root) if self.root is not None else ()
 
 
 def _kind_in(entry: Path) -> str:
     """The kind of a server outside of a checkout, by the base class that its code names."""
-    names = {node.id for node in ast.walk(_parsed(entry)) if isinstance(node, ast.Name)}
+    names = {node.id for node in ast.walk(parsed(entry)) if isinstance(node, ast.Name)}
     return AGENTS if "SimpleResponsesAPIAgent" in names else RESOURCES
 
 
 def _served(entry: Path) -> list[str]:
     """The classes whose `run_webserver` the file calls."""
-    calls = (node.func for node in ast.walk(_parsed(entry)) if isinstance(node, ast.Call))
+    calls = (node.func for node in ast.walk(parsed(entry)) if isinstance(node, ast.Call))
     return [
         call.value.id
         for call in calls
         if isinstance(call, ast.Attribute) and call.attr == "run_webserver" and isinstance(call.value, ast.Name)
     ]
-
-
-def _parsed(path: Path) -> ast.AST:
-    try:
-        return ast.parse(path.read_bytes())
-    except OSError as error:
-        raise cannot_read(path, error) from error
-    except (SyntaxError, ValueError, RecursionError):  # the import says where
-        return ast.Module([], [])
