@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from ludus.errors import UserError, missing_package
-from ludus.folder import FILE
+from ludus.folder import FILE, no_such_path
 from ludus.runtime.installed import entry_points
 
 GROUP = "ludus.adapters"
+#: Files of other people's tools, which need no folder in front of their names.
+_SUFFIXES = (".py", ".yaml", ".yml")
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ def needs(which: str) -> list[Need]:
     """What the environment of an adapter needs on this machine, without running any of its code."""
     answer: list[Need] | None = _ask("needs", which)
     if answer is None:
+        if not Path(which).exists():
+            raise no_such_path(which)
         hint = "Name the folder of a server that was written for NeMo Gym"
         raise UserError(f"{which:.200} is not a folder of other people's tools that an adapter knows", hint)
     return answer
@@ -112,6 +116,6 @@ def _is_other_folder(which: str) -> bool:
     try:
         if path.name == FILE or (path / FILE).is_file():
             return False
-        return path.is_dir() or ("/" in which and path.is_file())
+        return path.is_dir() or (("/" in which or path.suffix in _SUFFIXES) and path.is_file())
     except (OSError, ValueError):  # a text that cannot be a path
         return False

@@ -235,8 +235,10 @@ class Environment:
             return str(dataset.path) if dataset.on_hub else None
         file = (self.folder or Path()) / dataset.path
         if not file.exists():
-            where = f"datasets.{dataset.name}.path in {self.folder / FILE if self.folder else self.name}"
-            hint = f"Create the file, correct {where}, or name other rows (collect --input FILE, data validate FILE)"
+            own = self.folder / FILE if self.folder else None
+            place = self.name if own is None else own if own.is_file() else ""  # code of others has no such file
+            correct = f" correct datasets.{dataset.name}.path in {place}," if place else ""
+            hint = f"Create the file,{correct} or name other rows (collect --input FILE, data validate FILE)"
             raise UserError(f"environment {self.name}: there is no file {file} for dataset {dataset.name}", hint)
         return file
 

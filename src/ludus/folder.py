@@ -190,10 +190,23 @@ def find(which: str) -> Path:
     if which in known:
         return known[which]
     if "/" in which or path.is_dir():
-        problem = f"has no {FILE}" if path.exists() else "does not exist"
-        raise UserError(f"{which} {problem}", "Make one with: ludus new NAME")
+        if not path.exists():
+            raise no_such_path(which)
+        raise UserError(f"{which} has no {FILE}", "Make one with: ludus new NAME")
     beside = _folder_beside(which)
     raise _unknown(which, known, f"Did you mean the folder {beside}?" if beside else "")
+
+
+def no_such_path(which: str) -> UserError:
+    """The error for a path that does not exist, with the path that was probably meant."""
+    path = _path(which)
+    try:
+        beside = [other.name for other in path.parent.iterdir()]
+    except (OSError, ValueError):
+        beside = []
+    similar = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.7)
+    hint = f"Did you mean {path.with_name(similar[0])}?" if similar else "Make one with: ludus new NAME"
+    return UserError(f"{which:.200} does not exist", hint)
 
 
 def _unknown(name: str, known: Iterable[str], hint: str) -> UserError:

@@ -294,7 +294,7 @@ def test_ng_viewer_shows_rollouts(capsys: pytest.CaptureFixture[str]):
         (("ng_run", "config.yaml"), "config.yaml must look like +key=value"),
         (("ng_run", "+config_paths=[nothing.yaml]"), "there is no config nothing.yaml"),
         (("ng_test",), "entrypoint is missing. Add +entrypoint=VALUE"),
-        (("ng_test", "+entrypoint=resources_servers/mcq"), "there is no environment mcq. Did you mean mcqa?"),
+        (("ng_test", "+entrypoint=resources_servers/mcq"), "there is no environment or agent mcq. Did you mean mcqa?"),
         (("ng_test", "+entrypoint=../../"), "names no resources server"),
         (("ng_init_resources_server", "+entrypoint=resources_servers/My-Game"), "is not a valid environment name"),
         (("ng_status", "++head_server.port=1"), "cannot reach http://127.0.0.1:1"),

@@ -173,10 +173,15 @@ _WAITS = {
 
 
 def waits_of(collector: Collector) -> str:
-    """What the rollouts in flight wait for; before the first one starts, the model."""
+    """What the rollouts in flight wait for; before the first one starts, the model and the environments."""
     stages = collector.progress.waiting().most_common()
     waits = [f"{count} wait{'s' * (count == 1)} for {_WAITS.get(stage, stage)}" for stage, count in stages]
-    return ", ".join(waits) or f"{collector.plan.model.name} is loading"
+    if waits:
+        return ", ".join(waits)
+    plan = collector.plan
+    names = [plan.model.name, *(environment.name for environment in plan.environments)]
+    shown = names[:3] + ([f"{len(names) - 3} more"] if len(names) > 3 else [])
+    return f"waiting for {', '.join(shown[:-1])} and {shown[-1]} to start"
 
 
 def _rates(collector: Collector) -> tuple[float, float, float | None]:

@@ -24,7 +24,7 @@ from ludus_nemo_gym.names import (
     MODELS,
     RESOURCES,
 )
-from ludus_nemo_gym.search_paths import environment_folder, environment_names, foreign_code, normal
+from ludus_nemo_gym.search_paths import all_names, environment_folder, foreign_code, normal
 from ludus_nemo_gym.trees import MISSING, Tree
 
 _PATH = re.compile(
@@ -57,7 +57,7 @@ def builtin_config(name: str) -> Tree | None:
         hint = f"Choose one: --resources-server {part}/NAME; the names are: {', '.join(configs) or 'none'}"
         raise UserError(f"{code.parent} has no configs/{stem}.yaml", hint)
     if folder is None:
-        raise UserError(f"{name}: there is no environment {part}", did_you_mean(part, environment_names()))
+        raise UserError(f"{name}: there is no environment {part}", did_you_mean(part, all_names()))
     return environment_config(part, stem, folder)
 
 

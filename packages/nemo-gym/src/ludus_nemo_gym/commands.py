@@ -79,16 +79,19 @@ def ng_init_resources_server(arguments: Arguments) -> int:
 
 @entry_point
 def ng_test(arguments: Arguments) -> int:
-    """Run the tests of an environment, or of a server whose code is an app.py.
+    """Run the tests of an environment, or of a server or an agent whose code is an app.py.
 
     Example: ng_test +entrypoint=resources_servers/mcqa
     """
-    from ludus_nemo_gym.search_paths import entry_folder, environment_names
+    from ludus_nemo_gym.names import AGENTS
+    from ludus_nemo_gym.search_paths import all_names, entry_folder, own_code
 
     entrypoint = required_text(options(arguments, {"entrypoint"}), "entrypoint")
     name, folder = entry_folder(entrypoint)
     if folder is None:
-        raise UserError(f"there is no environment {name}", did_you_mean(name, environment_names()))
+        raise UserError(
+            f"there is no environment or agent {name}", did_you_mean(name, [*all_names(), *own_code(AGENTS)])
+        )
     if not any(folder.rglob("test_*.py")):
         raise UserError(
             f"{folder} has no tests",
@@ -99,15 +102,15 @@ def ng_test(arguments: Arguments) -> int:
 
 @entry_point
 def ng_test_all(arguments: Arguments) -> int:
-    """Run the tests of all your environments and servers, which are in resources_servers/ and environments/.
+    """Run the tests of all that is yours in resources_servers/, environments/ and responses_api_agents/.
 
     Example: ng_test_all ++fail_on_total_and_test_mismatch=true
     """
-    from ludus_nemo_gym.names import RESOURCES
+    from ludus_nemo_gym.names import AGENTS, RESOURCES
     from ludus_nemo_gym.search_paths import own_code, own_environments
 
     options(arguments, {"fail_on_total_and_test_mismatch"})
-    folders = dict.fromkeys([*own_environments(), *own_code(RESOURCES).values()])
+    folders = dict.fromkeys([*own_environments(), *own_code(RESOURCES).values(), *own_code(AGENTS).values()])
     tested = [folder for folder in folders if any(folder.rglob("test_*.py"))]
     if not tested:
         raise UserError(

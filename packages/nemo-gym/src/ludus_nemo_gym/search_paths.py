@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ludus.errors import UserError
 from ludus.folder import FILE, folders
+from ludus_nemo_gym.names import KINDS, RESOURCES
 
 ROOTS = "NEMO_GYM_EXTRA_ROOTS"
 _ENVIRONMENT_PATH = re.compile(r"(?:resources_servers|environments)/([^/]+)/(.+)")
@@ -90,6 +91,11 @@ def environment_names() -> list[str]:
     return sorted({folder.name for folder in own_environments()} | folders().keys())
 
 
+def all_names() -> list[str]:
+    """Every environment that a configuration can name, and every resources server on disk."""
+    return sorted({*environment_names(), *own_code("resources_servers")})
+
+
 def foreign_code(kind: str, implementation: str, config_files: Iterable[str] = ()) -> Path | None:
     """The `app.py` of a server that is not Ludus's code: in a root, or in the checkout of a configuration file."""
     path = Path(kind, implementation, "app.py")
@@ -126,9 +132,12 @@ def _checkouts(config_files: Iterable[str]) -> list[Path]:
 
 
 def entry_folder(entrypoint: str) -> tuple[str, Path | None]:
-    """The NAME of an entrypoint `resources_servers/NAME`, and its folder where it exists. Yours come before ours."""
-    name = normal(entrypoint).removesuffix("/app.py").rpartition("/")[2]
-    if not re.fullmatch(r"\w+", name):
+    """The NAME of an entrypoint `KIND/NAME`, and its folder where it exists. Yours come before ours."""
+    kind, _, name = normal(entrypoint).removesuffix("/app.py").rpartition("/")
+    if kind in KINDS and kind != RESOURCES:
+        code = foreign_code(kind, name)
+        return name, code.parent if code is not None else None
+    if not re.fullmatch(r"[\w-]+", name):
         raise UserError(f"{entrypoint} names no resources server", "Write it as +entrypoint=resources_servers/NAME")
     folder, code = environment_folder(name), foreign_code("resources_servers", name)
     return name, code.parent if code is not None and folder == folders().get(name) else folder

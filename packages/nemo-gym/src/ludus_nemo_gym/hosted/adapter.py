@@ -11,10 +11,10 @@ from ludus.adapter import Listed, Need
 from ludus.agents.simple import SimpleAgent
 from ludus.dataset import Dataset, count_rows
 from ludus.environment import Environment, agent_types
-from ludus.errors import UserError
+from ludus.errors import UserError, did_you_mean
 from ludus.runtime.imports import load_object
 from ludus_nemo_gym.config import GymConfig, read_config
-from ludus_nemo_gym.hosted.checkout import list_servers
+from ludus_nemo_gym.hosted.checkout import list_servers, refuse_folder
 from ludus_nemo_gym.hosted.needs import Examined, needs_of
 from ludus_nemo_gym.hosted.resources import HostedConfig, HostedGame, HostedResources
 from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
@@ -32,6 +32,7 @@ def adapt(which: str) -> Environment | None:
     """The environment of a server's or an agent's folder; None for any other folder."""
     source = ServerSource.find(which)
     if source is None:
+        refuse_folder(which)
         return wired_environment(which)
     config = _configuration(source)
     server = _own_server(config, source)
@@ -46,7 +47,10 @@ def adapt(which: str) -> Environment | None:
 def needs(which: str) -> list[Need] | None:
     """What the server or the agent of a folder needs on this machine; None for any other folder."""
     source = ServerSource.find(which)
-    return None if source is None else list(_examine(source).needs)
+    if source is None:
+        refuse_folder(which)
+        return None
+    return list(_examine(source).needs)
 
 
 def listing(folder: str) -> Iterator[Listed]:
@@ -110,8 +114,12 @@ def _played_by(config: GymConfig, agent: ServerEntry, source: ServerSource) -> E
     name = reference.get("name") if isinstance(reference, dict) else None
     server = next((other for other in config.servers if other.kind == RESOURCES and other.name == name), None)
     if server is None:
-        hint = "Name the folder of a resources server whose configuration names this agent"
-        raise UserError(f"{agent.name} names no resources server", hint)
+        if not name:
+            hint = "Name the folder of a resources server whose configuration names this agent"
+            raise UserError(f"{agent.name} names no resources server", hint)
+        known = [other.name for other in config.servers if other.kind == RESOURCES]
+        hint = did_you_mean(str(name), known) if known else f"Add it to {source.config_file or source.configs[0]}"
+        raise UserError(f"{agent.name} names the resources server {name}, which its configuration does not have", hint)
     code = ServerSource.find(str((source.root or source.folder.parent) / RESOURCES / server.implementation))
     if code is not None:
         return _environment(config, server, code, [agent])

@@ -8,7 +8,7 @@ from pathlib import Path
 from ludus.adapter import Listed
 from ludus.errors import UserError
 from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
-from ludus_nemo_gym.names import RESOURCES
+from ludus_nemo_gym.names import KINDS, RESOURCES
 
 
 def list_servers(folder: str, examine: Callable[[ServerSource], Listed]) -> Iterator[Listed]:
@@ -29,6 +29,18 @@ def server_folders(place: Path) -> list[Path]:
         return []
     deeper = {path: sorted(entry.parent for entry in path.glob(f"*/{ENTRY}")) for path in folders}
     return [server for path in folders for server in ([path] if (path / ENTRY).is_file() else deeper[path])]
+
+
+def refuse_folder(which: str) -> None:
+    """Raise if a folder is a checkout, a folder of many servers, or a server without code. Any other is not ours."""
+    folder = Path(which).expanduser().resolve()
+    place = folder if folder.name in KINDS else folder / RESOURCES
+    servers = server_folders(place)
+    if servers:
+        hint = f"Name one of them, such as {servers[0]}. List them: ludus envs --nemo-gym {place.parent}"
+        raise UserError(f"{which} holds {len(servers)} server{'s' * (len(servers) > 1)}, and is none itself", hint)
+    if folder.parent.name in KINDS and (folder / "configs").is_dir():
+        raise UserError(f"{which} has no {ENTRY}", "Name the folder of a server with its code")
 
 
 def _listed(folder: Path, name: str, examine: Callable[[ServerSource], Listed]) -> Listed:

@@ -21,8 +21,8 @@ from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
 
 
 class Hosting(BaseModel):
-    """What to host: a server's source, its instance, the merged configuration, its own settings in it, and the names of
-    those that a user added."""
+    """What to host: a server's source, its instance, the merged configuration, its own settings in it, the names of
+    those that a user added, and the names of the settings that every server has."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -31,6 +31,7 @@ class Hosting(BaseModel):
     tree: dict[str, Any]
     block: dict[str, Any] = {}
     added: list[str] = []
+    for_all: list[str] = []
     set_with: str = "--set resources."
     python: str = ""
 
@@ -58,7 +59,8 @@ class Hosting(BaseModel):
         except UserError:
             raise
         except (Exception, SystemExit) as error:
-            raise UserError(f"{_place(error, source) or source.folder / entry}: {describe(error)}") from error
+            place = _syntax_place(error) or _place(error, source) or str(source.folder / entry)
+            raise UserError(f"{place}: {describe(error)}") from error
         from nemo_gym._simple_server import application_of
         from nemo_gym.global_config import configuration_context
 
@@ -92,7 +94,7 @@ class Hosting(BaseModel):
         """Refuse a setting of the user that the server does not have. Unknown keys of its own files are ignored."""
         for name in self.added:
             if name not in known:
-                raise UserError(f"{self.instance} has no setting {name}", did_you_mean(name, known))
+                raise UserError(f"{self.instance} has no setting {name}", did_you_mean(name, [*known, *self.for_all]))
 
     def _remedy(self, module: str) -> str:
         """How to install a module, in the words of the server's requirements; empty if they do not name it."""
@@ -115,6 +117,11 @@ class Hosting(BaseModel):
 
         head = BaseServerConfig(host="127.0.0.1", port=0)
         return ServerClient.model_construct(head_server_config=head, global_config_dict=OmegaConf.create(self.tree))
+
+
+def _syntax_place(error: BaseException) -> str:
+    """`FILE:LINE` of a syntax error, which is not a line of its traceback; empty for any other error."""
+    return f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) and error.filename else ""
 
 
 def _place(error: BaseException, source: ServerSource) -> str:

@@ -29,31 +29,41 @@ class _FromSource(importlib.machinery.SourceFileLoader):
 def import_fresh(name: str, search_path: Iterable[str], folders: Iterable[Path]) -> ModuleType:
     """Import a module with `search_path` in front of Python's. Modules of `folders` are forgotten first.
 
-    So is the module of this name, which may be that of another checkout.
+    So are modules that other code has imported under a name that this code may mean: those of another checkout, and
+    those that lie in the folder of another server, such as its `utils`.
     """
-    places = [str(folder) for folder in folders]
+    places, searched = [str(folder) for folder in folders], list(search_path)
     for loaded, module in list(sys.modules.items()):
-        if _is_inside(getattr(module, "__file__", None), places):
+        file = getattr(module, "__file__", None)
+        if loaded.partition(".")[0] == name.partition(".")[0]:
+            forgotten = _is_inside(file, places) or not _is_inside(file, searched)
+        else:
+            forgotten = _is_inside(file, [*places, *_server_folders()])
+        if forgotten and "site-packages" not in (file or ""):  # a virtual environment may lie in a server's folder
             del sys.modules[loaded]
-    sys.modules.pop(name, None)
-    for place in reversed(list(search_path)):
+    for place in reversed(searched):
         if place in sys.path:
             sys.path.remove(place)
         sys.path.insert(0, place)
-        _compile_always(place)
+        _compile_always(place, is_server=place == searched[0])
     importlib.invalidate_caches()
     return importlib.import_module(name)
 
 
-def _compile_always(place: str) -> None:
+def _server_folders() -> list[str]:
+    """The folders of the servers that this process has imported."""
+    return [hook.place for hook in sys.path_hooks if getattr(hook, "is_server", False)]  # type: ignore[attr-defined]
+
+
+def _compile_always(place: str, *, is_server: bool) -> None:
     """Import everything below a folder from its source."""
     if not any(getattr(hook, "place", None) == place for hook in sys.path_hooks):
-        sys.path_hooks.insert(0, _hook(place))
+        sys.path_hooks.insert(0, _hook(place, is_server))
         for path in [path for path in sys.path_importer_cache if _is_inside(path, [place])]:
             del sys.path_importer_cache[path]
 
 
-def _hook(place: str) -> Callable[[str], Any]:
+def _hook(place: str, is_server: bool) -> Callable[[str], Any]:
     finder = importlib.machinery.FileFinder.path_hook(_EXTENSIONS, (_FromSource, [".py"]))
 
     def hook(path: str) -> Any:
@@ -61,7 +71,7 @@ def _hook(place: str) -> Callable[[str], Any]:
             raise ImportError(path)
         return finder(path)
 
-    hook.place = place  # type: ignore[attr-defined]
+    hook.place, hook.is_server = place, is_server  # type: ignore[attr-defined]
     return hook
 
 

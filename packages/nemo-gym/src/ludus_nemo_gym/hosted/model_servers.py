@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import blake2b
 from typing import Any
 
-from ludus.errors import Failure
+from ludus.errors import Failure, UserError
 from ludus.http.app import App
 from ludus.http.listening import Listening, bind
 from ludus.http.messages import Incoming, Refusal, Reply
@@ -106,7 +106,10 @@ async def model_servers(server: str, specs: Mapping[str, Spec | None]) -> AsyncI
         for name, spec in specs.items():
             app: App = NoModel(server, name, failed)
             if spec is not None:
-                model = await stack.enter_async_context(open_model(spec[0], dict(spec[1])))
+                try:
+                    model = await stack.enter_async_context(open_model(spec[0], dict(spec[1])))
+                except UserError as error:
+                    raise UserError(f"the model server {name} of {server}: {error}") from error
                 app = NamedModel(model, name, failed)
             listening = bind(name, HOST, 0)
             serving = Listening(app, listening, channels=True)

@@ -12,6 +12,7 @@ from pydantic import (
     SerializationInfo,
     SerializerFunctionWrapHandler,
     model_serializer,
+    model_validator,
 )
 
 from ludus.errors import UserError
@@ -25,6 +26,10 @@ from ludus_nemo_gym.names import MODELS
 from ludus_nemo_gym.servers import missing_values
 from ludus_nemo_gym.trees import MISSING, Tree, merge
 
+#: Settings with entries of their own: `models.NAME` and `judge_settings.KEY`. Any other path leads into the block.
+_WITH_ENTRIES = ("models", "judge_settings")
+#: The settings that a user may type for every server, besides those of its own.
+_FOR_ALL = ["block_seconds", "isolate", "judge", "judge_settings", "models", "python"]
 #: The settings that change nothing about a rollout.
 _NOT_IDENTITY = {"tree", "isolate", "python", "block_seconds", "set_with", "own_routes"}
 
@@ -66,6 +71,22 @@ class HostedSettings(BaseModel):
     #: how a user sets one of the server's settings, in front of its name; `--set PART.` if empty
     set_with: str = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_entries(cls, settings: Any) -> Any:
+        """`models.NAME: SPEC` is an entry of `models`."""
+        if not isinstance(settings, dict):
+            return settings
+        gathered: dict[str, Any] = {}
+        for key, value in settings.items():
+            name, _, entry = str(key).partition(".")
+            if entry and name in _WITH_ENTRIES:
+                entries: Tree = gathered.get(name) or settings.get(name) or {}
+                gathered[name] = {**entries, entry: value}
+            else:
+                gathered.setdefault(key, value)
+        return gathered
+
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         """In a run's identity and in receipts a source is its name, because its folder may move. They do not hold what
@@ -106,10 +127,12 @@ class HostedSettings(BaseModel):
         tree = {**instance, **self.tree, **models, **folders, **instance}  # own paths are noted first
         resolved = resolve(reveal(tree))
         path = f"{self.instance}.{source.kind}.{source.implementation}."
-        absent = [place.removeprefix(path) for place in resolved.absent.values() if place.startswith(path)]
+        absent = {place.removeprefix(path): key for key, place in resolved.absent.items() if place.startswith(path)}
         if missing := [*missing_values(block), *absent]:
             typed = " ".join(f"{set_with}{path}=VALUE" for path in missing)
-            raise UserError(f"{self.instance} has no value for {', '.join(missing)}", f"Add: {typed}")
+            variables = [key.removeprefix("oc.env:") for key in absent.values() if key.startswith("oc.env:")]
+            instead = f"Set {' and '.join(variables)} in the environment, or add: " if variables else "Add: "
+            raise UserError(f"{self.instance} has no value for {', '.join(missing)}", f"{instead}{typed}")
         added = [key.partition(".")[0] for key in self.model_extra or {} if key.partition(".")[0] not in self.block]
         return Hosting(
             source=source,
@@ -117,6 +140,7 @@ class HostedSettings(BaseModel):
             tree=resolved.tree,
             block=resolved.tree[self.instance][source.kind][source.implementation],
             added=added,
+            for_all=_FOR_ALL,
             set_with=set_with,
             python=self.python,
         )
