@@ -7,8 +7,6 @@ import json
 import logging
 import subprocess
 import sys
-from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import nemo_gym.failure_kinds
@@ -26,7 +24,6 @@ from nemo_gym.config_types import (
     ModelServerRef,
     ResourcesServerRef,
 )
-from nemo_gym.deliverables import IGNORE_FILES, is_deliverable
 from nemo_gym.episode_types import (
     BaseEpisodeRequest,
     BaseEpisodeResponse,
@@ -36,8 +33,6 @@ from nemo_gym.episode_types import (
     is_materialized_task_row,
 )
 from nemo_gym.failure_kinds import FAILURE_KINDS, is_namespaced, is_registered, validate_failure_kind
-from nemo_gym.path_utils import aggregate_metrics_path_for, failures_path_for, materialized_path_for
-from nemo_gym.prompt import PromptConfig, apply_prompt_to_row, fill_prompt, load_prompt_config
 from nemo_gym.rollout_correlation import (
     RolloutContextMiddleware,
     current_rollout_id,
@@ -45,23 +40,7 @@ from nemo_gym.rollout_correlation import (
     rollout_context,
 )
 from nemo_gym.rollout_outcomes import RolloutFailure
-from nemo_gym.skills import stage_skills
-from nemo_gym.task_data import (
-    TaskDataSchemaError,
-    TaskDataValidator,
-    find_server_dir,
-    load_task_data_schema,
-    normalize_task_fields,
-    validate_jsonl_rows,
-)
-from nemo_gym.task_materialization import materialize_task
 from nemo_gym.tool_access import DirectHTTPToolAccess, MCPToolAccess, ToolAccess
-from nemo_gym.verifier_fixture import (
-    VerifierFixture,
-    VerifierFixtureError,
-    VerifierFixtureResult,
-    exercise_verifier_fixture,
-)
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 # --- config_types ---
@@ -346,277 +325,3 @@ def test_the_rollout_id_of_a_model():
     assert maybe_rollout_id_from_run_body(Body(capture_rollout_id="mine")) == "mine"
     assert maybe_rollout_id_from_run_body(Body.model_validate({"_ng_task_index": 0, "_ng_rollout_index": 4})) == "0-4"
     assert maybe_rollout_id_from_run_body(Body()) is None
-
-
-# --- files ---
-
-
-def test_the_files_of_a_collection_lie_beside_its_rollouts():
-    output = Path("results/run.v1.jsonl")
-    assert failures_path_for(output) == Path("results/run.v1_failures.jsonl")
-    assert aggregate_metrics_path_for(output) == Path("results/run.v1_aggregate_metrics.json")
-    assert materialized_path_for(output) == Path("results/run.v1_materialized_inputs.jsonl")
-
-
-def test_skills_are_copied_to_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "skills" / "sums").mkdir(parents=True)
-    (tmp_path / "skills" / "sums" / "SKILL.md").write_text("add")
-    monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", str(tmp_path))
-    stage_skills("skills", tmp_path / "out" / "skills")
-    assert (tmp_path / "out" / "skills" / "sums" / "SKILL.md").read_text() == "add"
-    with pytest.raises(FileExistsError):
-        stage_skills(str(tmp_path / "skills"), tmp_path / "out" / "skills")
-    for source in ("absent", "skills/sums/SKILL.md"):
-        with pytest.raises(ValueError, match=source):
-            stage_skills(source, tmp_path / "other")
-
-
-def test_a_deliverable_is_a_file_that_is_no_record_of_the_run(tmp_path: Path):
-    (tmp_path / "answer.txt").touch()
-    (tmp_path / "log.txt").touch()
-    (tmp_path / "folder").mkdir()
-    assert [path.name for path in tmp_path.iterdir() if is_deliverable(path)] == ["answer.txt"]
-    assert len(IGNORE_FILES) == 7
-
-
-# --- prompt ---
-
-
-def test_a_prompt_is_filled_by_the_format_language_of_python():
-    config = PromptConfig(system="Be {tone}.", user="{{{question!r:>5}}} {options[1]}")
-    row = {"tone": "brief", "question": "x", "options": ["a", "b"]}
-    assert fill_prompt(config, row) == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "{  'x'} b"},
-    ]
-    assert [message["role"] for message in fill_prompt(PromptConfig(user="hi"), {})] == ["user"]
-    with pytest.raises(KeyError, match="tone.*options, question"):
-        fill_prompt(config, {"question": 1, "options": 2})
-
-
-def test_a_row_gets_its_prompt_and_keeps_everything_else():
-    row = {"question": "x", "responses_create_params": {"input": "old", "temperature": 1}}
-    filled = apply_prompt_to_row(row, PromptConfig(user="{question}?"))
-    assert filled["responses_create_params"] == {"input": [{"role": "user", "content": "x?"}], "temperature": 1}
-    assert filled["question"] == "x"
-    assert row["responses_create_params"] == {"input": "old", "temperature": 1}
-    assert apply_prompt_to_row({}, PromptConfig(user="hi"))["responses_create_params"]["input"][0]["content"] == "hi"
-
-
-def test_a_prompt_file_is_searched_in_the_roots_and_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    file = tmp_path / "prompts" / "math.yaml"
-    file.parent.mkdir()
-    file.write_text("user: '{question}'\n")
-    monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", str(tmp_path))
-    config = load_prompt_config("prompts/math.yaml")
-    assert config == PromptConfig(user="{question}")
-    assert load_prompt_config(str(file)) is config
-    with pytest.raises(FileNotFoundError, match="absent.yaml"):
-        load_prompt_config("absent.yaml")
-
-
-# --- task_materialization ---
-
-
-def test_a_row_is_materialized_under_its_own_id_or_its_index():
-    row = {"problem_id": 7, "task_id": None, "question": "x", "agent_ref": {}, "task_source": "s", "skills_ref": {}}
-    assert materialize_task({**row, "_ng_rollout_index": 1}, taskset="t") == {
-        "task_id": {"taskset": "t", "task_id": "7"},
-        "task_input": {"problem_id": 7, "task_id": None, "question": "x"},
-    }
-    assert materialize_task({"_ng_task_index": 4}, taskset="t", task_index=9)["task_id"]["task_id"] == "4"
-    assert materialize_task({}, taskset="t", task_index=0)["task_id"]["task_id"] == "0"
-    for index in (None, -1, True, "3"):
-        with pytest.raises(ValueError, match="index"):
-            materialize_task({}, taskset="t", task_index=index)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="materialized already"):
-        materialize_task({"task_id": {"taskset": "t", "task_id": "1"}, "task_input": {}}, taskset="t")
-
-
-# --- task_data ---
-
-SCHEMA = """
-from __future__ import annotations
-from pydantic import BaseModel, ConfigDict, Field
-
-class Part(BaseModel):
-    size: int
-
-class TaskData(BaseModel):
-    model_config = ConfigDict(extra="allow")
-    question: str
-    part: Part | None = None
-    answer: str | None = Field(default=None, json_schema_extra={"legacy_location": "verifier_metadata"})
-"""
-
-
-@pytest.fixture
-def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TypeAdapter[Any]:
-    folder = tmp_path / "resources_servers" / "sums"
-    folder.mkdir(parents=True)
-    (folder / "task_data.py").write_text(SCHEMA)
-    monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", str(tmp_path))
-    server = find_server_dir("sums")
-    assert server == folder
-    schema = load_task_data_schema(server)
-    assert schema is not None
-    return schema
-
-
-def test_a_schema_is_the_task_data_of_a_folder(tmp_path: Path):
-    assert load_task_data_schema(tmp_path) is None
-    assert find_server_dir("absent") is None
-    for content in ("x = 1", "raise RuntimeError('no')", "TaskData = 5", "syntax error"):
-        (tmp_path / "task_data.py").write_text(content)
-        with pytest.raises(TaskDataSchemaError, match="task_data.py"):
-            load_task_data_schema(tmp_path)
-    (tmp_path / "task_data.py").write_text("TaskData = dict[str, int]")
-    schema = load_task_data_schema(tmp_path)
-    assert schema is not None
-    assert schema.validate_python({"a": "1"}) == {"a": 1}
-
-
-def test_task_fields_are_flattened_and_unequal_duplicates_are_conflicts():
-    row = {
-        "responses_create_params": {},
-        "agent_ref": {},
-        "task_source": "s",
-        "_ng_task_index": 0,
-        "_ng_rollout_index": 0,
-        "a": 1,
-        "verifier_metadata": {"a": 2, "b": 3, "c": 4},
-        "task_data": {"b": 5, "c": 4, "d": 6},
-    }
-    assert normalize_task_fields(row) == ({"a": 1, "b": 3, "c": 4, "d": 6}, ["a", "b"])
-    assert normalize_task_fields({"verifier_metadata": "text"}) == ({"verifier_metadata": "text"}, [])
-    assert row["verifier_metadata"] == {"a": 2, "b": 3, "c": 4}
-
-
-def test_a_dataset_is_checked_row_by_row(adapter: TypeAdapter[Any]):
-    validator = TaskDataValidator("sums", adapter, "data.jsonl")
-    validator.validate_row(0, {"question": "x", "verifier_metadata": {"answer": "1"}})
-    validator.validate_row(1, {"task_id": {"taskset": "t", "task_id": "1"}, "task_input": {"question": "x"}})
-    assert validator.report.clean
-    validator.validate_row(2, {"question": "x", "task_data": {}, "answer": "1"})
-    assert validator.report.clean
-    validator.validate_row(3, {"question": "x", "answer": "1", "extra": 1})
-    validator.validate_row(4, {"question": "x", "task_data": {"question": "y"}})
-    validator.validate_row(5, {"part": {"size": "many"}})
-    report = validator.report
-    assert (report.rows, report.error_rows, report.clean) == (6, 1, False)
-    assert dict(report.unknown_keys) == {"extra": 1}
-    assert dict(report.conflicting_keys) == {"question": 1}
-    assert dict(report.misplaced_keys) == {"answer": 1}
-    assert "row 5" in report.errors[0]
-    for text in ("data.jsonl", "sums", "6 rows", "part.size", "unknown keys: extra", "misplaced keys: answer"):
-        assert text in report.summary()
-
-
-def test_a_file_keeps_the_texts_of_five_errors(adapter: TypeAdapter[Any]):
-    lines = ['{"question": "x"}', "", "[1]", "{", *["{}"] * 5]
-    report = validate_jsonl_rows("sums", adapter, "data.jsonl", lines)
-    assert (report.rows, report.error_rows, len(report.errors)) == (8, 7, 5)
-
-
-# --- verifier_fixture ---
-
-
-class Answer(BaseModel):
-    answer: str
-
-
-class Verifier:
-    """Rewards the answer "4", and draws a reward for "random"."""
-
-    def __init__(self) -> None:
-        self.seed = 0.75
-
-    async def verify(self, body: Answer) -> dict[str, float]:
-        if body.answer == "crash":
-            raise RuntimeError("the judge is away")
-        rewards = {"4": 1.0, "random": self.seed, "much": 2.0, "nan": float("nan")}
-        return {"reward": rewards.get(body.answer, 0.0)}
-
-
-FULL = {"name": "right", "kind": "full_reward", "request": {"answer": "4"}, "expected_reward": 1.0}
-ZERO = {"name": "wrong", "kind": "zero_reward", "request": {"answer": "5"}, "expected_reward": 0.0}
-MALFORMED = {"name": "empty", "kind": "malformed", "request": {}, "expected_error": "Field required"}
-SEEDED = {"name": "drawn", "kind": "determinism", "request": {"answer": "random"}, "expected_reward": 0.5}
-
-
-def reseed(server: Any, request: Any) -> None:
-    server.seed = 0.5
-
-
-def exercised(folder: Path, cases: list[dict[str, Any]], determinism: Any = "unknown", **options: Any) -> Any:
-    path = folder / "cases.jsonl"
-    path.write_text("".join(json.dumps(case) + "\n" for case in cases))
-    fields = {key: options.pop(key) for key in ("invoke", "reseed") if key in options}
-    fixture = VerifierFixture(Verifier, Answer, path, **fields)
-    options = {"reward_range": (0.0, 1.0), **options}
-    return asyncio.run(exercise_verifier_fixture(fixture, determinism=determinism, **options))
-
-
-def test_a_verifier_that_does_what_its_cases_say_passes(tmp_path: Path):
-    seeded = Enum("seeded", {"SEEDED": "seeded"}).SEEDED
-    assert exercised(tmp_path, [FULL, ZERO, MALFORMED, SEEDED], seeded, reseed=reseed) == (
-        VerifierFixtureResult("right", "full_reward", (1.0,)),
-        VerifierFixtureResult("wrong", "zero_reward", (0.0,)),
-        VerifierFixtureResult("empty", "malformed", ()),
-        VerifierFixtureResult("drawn", "determinism", (0.5, 0.5)),
-    )
-    skipped = exercised(tmp_path, [FULL, ZERO, MALFORMED, SEEDED], "stochastic")
-    assert [result.name for result in skipped] == ["right", "wrong", "empty"]
-
-
-def test_a_verifier_may_be_called_by_a_function_and_may_reward_low_values(tmp_path: Path):
-    cases = [{**FULL, "expected_reward": 0}, {**ZERO, "expected_reward": 1}, MALFORMED]
-    results = exercised(tmp_path, cases, higher_is_better=False, invoke=lambda _, request: float(request.answer != "4"))
-    assert [result.observed_rewards for result in results] == [(0.0,), (1.0,), ()]
-
-
-@pytest.mark.parametrize(
-    ("cases", "problem"),
-    [
-        ([FULL, ZERO], "no case of kind malformed"),
-        ([FULL, FULL, ZERO, MALFORMED], "two cases are called right"),
-        ([{**FULL, "more": 1}, ZERO, MALFORMED], "cases.jsonl:1: more"),
-        ([{**FULL, "expected_error": "x"}, ZERO, MALFORMED], "needs expected_reward and no expected_error"),
-        ([FULL, ZERO, {**MALFORMED, "expected_reward": 1}], "needs expected_error and no expected_reward"),
-        ([{**FULL, "request": {"answer": "5"}, "expected_reward": 0}, ZERO, MALFORMED], "right: reward 0.0, but"),
-        ([FULL, {**ZERO, "request": {"answer": "random"}, "expected_reward": 0.75}, MALFORMED], "wrong: reward 0.75"),
-        ([{**FULL, "expected_reward": 0.5}, ZERO, MALFORMED], "reward 1.0, expected 0.5"),
-        ([{**FULL, "request": {"answer": "much"}}, ZERO, MALFORMED], "not between 0.0 and 1.0"),
-        ([{**FULL, "request": {"answer": "nan"}}, ZERO, MALFORMED], "not a finite number"),
-        ([{**FULL, "request": {"answer": "crash"}}, ZERO, MALFORMED], "RuntimeError: the judge is away"),
-        ([FULL, ZERO, {**MALFORMED, "request": {"answer": "4"}}], "verified without an error"),
-        ([FULL, ZERO, {**MALFORMED, "expected_error": "other words"}], "lacks 'other words'"),
-    ],
-)
-def test_each_problem_of_a_fixture_is_an_error(tmp_path: Path, cases: list[dict[str, Any]], problem: str):
-    with pytest.raises(VerifierFixtureError, match=problem):
-        exercised(tmp_path, cases)
-
-
-def test_a_seeded_verifier_needs_its_cases_and_repeats_its_rewards(tmp_path: Path):
-    with pytest.raises(VerifierFixtureError, match="no case of kind determinism"):
-        exercised(tmp_path, [FULL, ZERO, MALFORMED], "seeded")
-    with pytest.raises(VerifierFixtureError, match="no reseed"):
-        exercised(tmp_path, [FULL, ZERO, MALFORMED, SEEDED], "seeded")
-    seeds = iter([0.5, 0.25])
-
-    async def drift(server: Any, request: Any) -> None:
-        server.seed = next(seeds)
-
-    with pytest.raises(VerifierFixtureError, match="0.5 and 0.25"):
-        exercised(tmp_path, [FULL, ZERO, MALFORMED, SEEDED], "seeded", reseed=drift, update_expected=True)
-    with pytest.raises(VerifierFixtureError, match="'often'"):
-        exercised(tmp_path, [FULL, ZERO, MALFORMED], "often")
-
-
-def test_expected_rewards_are_rewritten_on_demand(tmp_path: Path):
-    cases = [FULL, ZERO, MALFORMED, {**SEEDED, "expected_reward": 0.1}]
-    exercised(tmp_path, cases, "seeded", reseed=reseed, update_expected=True)
-    lines = (tmp_path / "cases.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [FULL, ZERO, MALFORMED, SEEDED]
-    assert [path.name for path in tmp_path.iterdir()] == ["cases.jsonl"]

@@ -2,50 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ludus_nemo_gym.config import read_config
-from ludus_nemo_gym.launch import AgentPart, Instance, Launch, ModelPart, RemotePart, ResourcesPart
+from launches import KEY, MCQA, OPENAI, POLICY, foreign, instance, launched
+from ludus_nemo_gym.launch import AgentPart, RemotePart, ResourcesPart
 from ludus_nemo_gym.starting import FOREIGN, plan_of
-from ludus_nemo_gym.wiring import wire
 
 from ludus import UserError
-from ludus.agents.conversation import ConversationAgent
-from ludus.agents.gymnasium import GymnasiumAgent
-from ludus.agents.single_turn import SingleTurnAgent
 from ludus.environment import Environment
 from ludus.folder import folders, read_file
 from ludus.models import open_model
-from ludus.serve.plan import Server
-
-KEY = "sk-0123456789"
-POLICY = ["+policy_base_url=http://127.0.0.1:1/v1", f"+policy_api_key={KEY}", "+policy_model_name=m"]
-MCQA = "resources_servers/mcqa/configs/mcqa.yaml"
-OPENAI = "responses_api_models/openai_model/configs/openai_model.yaml"
 
 
 @pytest.fixture(autouse=True)
 def _in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def launched(*arguments: str, tree: dict[str, Any] | None = None) -> Launch:
-    return wire(read_config(arguments, initial=tree))
-
-
-def instance(launch: Launch, name: str) -> Instance:
-    return next(each for each in launch.servers if each.name == name)
-
-
-def model(implementation: str, **fields: Any) -> ModelPart:
-    tree = {"policy_model": {"responses_api_models": {implementation: fields}}}
-    part = instance(launched(tree=tree), "policy_model").part
-    assert isinstance(part, ModelPart)
-    return part
 
 
 @pytest.mark.parametrize("name", sorted(folders()))
@@ -100,80 +74,6 @@ def test_ports_of_a_range_are_all_different():
 def test_an_invalid_port_is_reported(argument: str):
     with pytest.raises(UserError, match="is not a port from [01] to 65535"):
         launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, argument)
-
-
-def test_a_models_key_is_passed_by_variable_and_not_shown():
-    launch = launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY)
-    part = instance(launch, "policy_model").part
-    assert isinstance(part, ModelPart)
-    assert part.block["api_key_env"] == "LUDUS_KEY_POLICY_MODEL"
-    assert launch.secrets == {"LUDUS_KEY_POLICY_MODEL": KEY}
-    assert KEY not in repr(launch)
-    assert KEY not in plan_of(launch).model_dump_json()
-
-
-def test_the_opened_model_sends_the_key(monkeypatch: pytest.MonkeyPatch):
-    launch = launched(f"+config_paths=[{OPENAI}]", *POLICY)
-    for name, value in launch.secrets.items():
-        monkeypatch.setitem(os.environ, name, value)
-    part = instance(launch, "policy_model").part
-    assert isinstance(part, ModelPart)
-    opened: Any = open_model(part.block)
-    assert opened.name == "http://127.0.0.1:1/v1#m"
-    assert opened._authorisation() == {"Authorization": f"Bearer {KEY}"}
-
-
-def test_several_urls_and_token_ids_reach_the_model_for_training():
-    path = "responses_api_models/vllm_model/configs/vllm_model_for_training.yaml"
-    launch = launched(f"+config_paths=[{MCQA},{path}]", *POLICY, "+policy_base_url=[http://a/v1,http://b/v1]")
-    part = instance(launch, "policy_model").part
-    assert isinstance(part, ModelPart)
-    assert part.tokens
-    assert part.block == {
-        "type": "vllm",
-        "model": "m",
-        "base_url": ["http://a/v1", "http://b/v1"],
-        "reasoning": "reasoning_content",
-        "prefix": "message",
-        "api_key_env": "LUDUS_KEY_POLICY_MODEL",
-    }
-    assert plan_of(launch).tokens
-    open_model(part.block)
-
-
-def test_model_servers_become_blocks_for_open_model():
-    url = "http://h/v1"
-    assert model("inference_provider", base_url=url, model="m").block == {
-        "type": "openai",
-        "model": "m",
-        "base_url": url,
-        "api": "chat",
-    }
-    azure = model("azure_openai_model", openai_base_url=url, openai_model="d", default_query={"api-version": "v"})
-    assert azure.block == {"type": "azure", "model": "d", "base_url": url, "api_version": "v"}
-    vllm = model("vllm_model", base_url=url, model="m", uses_reasoning_parser=False, sampling_overrides={"top_k": -1})
-    assert vllm.block["reasoning"] == "think"
-    assert vllm.block["extra_body"] == {"top_k": -1}
-    assert model("litellm_model", model="openai/m").block == {"type": "openai", "model": "m"}
-    assert model("litellm_model", model="mistral/m", base_url=url).block["model"] == "mistral/m"
-    assert model("scripted", script="a.yaml").block == {"type": "scripted", "script": "a.yaml"}
-    assert model("local").block == {"type": "local"}
-    assert model("sglang", base_url=url, model="m", temperature=0.5).block["temperature"] == 0.5
-
-
-@pytest.mark.parametrize(
-    ("implementation", "fields", "problem"),
-    [
-        ("litellm_model", {"model": "mistral/m"}, "the provider of mistral/m is unknown to Ludus"),
-        ("local_vllm_model", {"model": "m"}, "would start vLLM"),
-        ("openai_model", {"openai_base_url": "h/v1", "openai_model": "m"}, "'h/v1' is not a URL"),
-        ("openai_model", {"openai_base_url": "http://h"}, "policy_model names no model"),
-        ("opena_model", {}, r"no model server opena_model. Did you mean openai_model\?"),
-    ],
-)
-def test_an_invalid_model_is_reported(implementation: str, fields: dict[str, Any], problem: str):
-    with pytest.raises(UserError, match=problem):
-        model(implementation, **fields)
 
 
 def test_settings_reach_the_environment_and_unknown_ones_are_noted():
@@ -283,125 +183,6 @@ def test_a_configuration_file_of_text_to_sql_keeps_its_judge_and_its_settings(tm
             Environment.load(server.environment).configure(server.settings)
 
 
-def test_max_steps_comes_from_the_environment_unless_the_configuration_sets_it():
-    block = {"resources_server": {"type": "resources_servers", "name": "mcqa"}}
-    block["model_server"] = {"type": "responses_api_models", "name": "policy_model"}
-    tree = {
-        "plain": {"responses_api_agents": {"simple_agent": {**block, "max_steps": None}}},
-        "long": {"responses_api_agents": {"simple_agent": {**block, "max_steps": 9}}},
-        "once": {"responses_api_agents": {"tool_simulation_agent": block}},
-    }
-    launch = launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, tree=tree)
-    parts = {name: instance(launch, name).part for name in tree}
-    assert parts["plain"] == AgentPart("simple", {"max_steps": 1}, "mcqa", "policy_model")
-    assert parts["long"] == AgentPart("simple", {"max_steps": 9}, "mcqa", "policy_model")
-    assert parts["once"] == AgentPart("single_turn", {}, "mcqa", "policy_model")
-    served = {server.name: server.settings for server in plan_of(launch).servers}
-    assert served["once"]["agent.type"] == "single_turn"
-    once = Environment.load("mcqa").copy()
-    once.configure(served["once"])
-    assert isinstance(once.agent, SingleTurnAgent)
-    assert launch.notes == []
-
-
-def test_an_agent_without_resources_or_without_verification_is_refused():
-    agent = "mcqa_simple_agent.responses_api_agents.simple_agent"
-    with pytest.raises(UserError, match="mcqa_simple_agent has no resources_server"):
-        launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, f"++{agent}.resources_server=null")
-    with pytest.raises(UserError, match="skip_verification would invent rewards"):
-        launched(f"+config_paths=[{MCQA},{OPENAI}]", *POLICY, f"++{agent}.skip_verification=true")
-
-
-def agent_of(launch: Launch, name: str) -> tuple[Environment, Server]:
-    """The environment that a planned agent server plays, and the server."""
-    server = next(each for each in plan_of(launch).servers if each.name == name)
-    environment = Environment.load(str(server.environment)).copy()
-    environment.configure(server.settings)
-    return environment, server
-
-
-CONVERSATION = """
-conversational_tool_use_simulation:
-  resources_servers:
-    conversational_tool_use_simulation:
-      allowed_agents: [conversational_tool_use/simulation]
-      entrypoint: app.py
-      domain: agent
-      simulator_model_server: {type: responses_api_models, name: policy_model}
-      user_model_server: {type: responses_api_models, name: user_model}
-      tool_simulator_model_server: {type: responses_api_models, name: tool_model}
-      judge_model_server: {type: responses_api_models, name: policy_model}
-      user_responses_create_params: {input: [], temperature: 0.5}
-      tool_simulator_responses_create_params: {input: [], temperature: 0.25}
-      verification_type: complete_trajectory_combined_evaluation
-conversational_tool_use_agent:
-  responses_api_agents:
-    conversational_tool_use/simulation:
-      entrypoint: app.py
-      resources_server: {type: resources_servers, name: conversational_tool_use_simulation}
-      model_server: {type: responses_api_models, name: policy_model}
-      max_agent_steps: 7
-      seed_first_user_message: false
-user_model: {responses_api_models: {vllm_model: {base_url: http://u/v1, api_key: none, model: u}}}
-tool_model: {responses_api_models: {vllm_model: {base_url: http://t/v1, api_key: none, model: t}}}
-"""
-
-
-def test_a_conversation_gets_its_user_its_tools_and_its_steps_from_the_configuration(tmp_path: Path):
-    (tmp_path / "theirs.yaml").write_text(CONVERSATION)
-    launch = launched(f"+config_paths=[theirs.yaml,{OPENAI}]", *POLICY)
-    environment, _ = agent_of(launch, "conversational_tool_use_agent")
-    assert launch.notes == []
-    agent, config = environment.agent, environment.config.model_dump()
-    assert isinstance(agent, ConversationAgent)
-    assert (agent.config.max_steps, agent.config.user_starts) == (7, False)
-    assert agent.config.user_responses_create_params == {"temperature": 0.5}
-    assert isinstance(agent.config.user, dict)
-    assert (agent.config.user["type"], agent.config.user["model"]) == ("vllm", "u")
-    assert (config["simulator"], config["simulator_settings"]["model"]) == ("vllm", "t")
-    assert config["simulator_responses_create_params"] == {"temperature": 0.25}
-    assert config["judge_mode"] == "complete_trajectory_combined_evaluation"
-
-
-def remote_agent(**fields: Any) -> dict[str, Any]:
-    block = {"entrypoint": "app.py", "resources_server": {"type": "resources_servers", "name": "mcqa"}, **fields}
-    return {"remote_agent": {"responses_api_agents": {"remote_agent": block}}}
-
-
-def test_a_remote_agent_is_the_tool_loop_around_a_service():
-    tree = remote_agent(
-        agent_base_url="http://h:1/", remote_responses_timeout_secs=90.0, run_timeout_secs=100.0, max_steps=4
-    )
-    launch = launched("+config_paths=[resources_servers/mcqa/configs/resources_only.yaml]", tree=tree)
-    environment, server = agent_of(launch, "remote_agent")
-    assert (environment.limits.model, environment.limits.rollout) == (90.0, 100.0)
-    assert environment.agent.config.model_dump()["max_steps"] == 4
-    service = next(each for each in plan_of(launch).servers if each.name == server.model)
-    assert service.spec == {"type": "remote", "base_url": "http://h:1/v1"}
-    assert launch.notes == []
-
-
-def test_a_remote_agent_without_a_service_is_refused():
-    for wrong in (None, "h:1", 7):
-        tree = remote_agent(agent_base_url=wrong)
-        with pytest.raises(UserError, match=r"agent_base_url is not a URL\. Set it with: '\+\+remote_agent.*HOST:PO"):
-            launched("+config_paths=[resources_servers/mcqa/configs/resources_only.yaml]", tree=tree)
-
-
-@pytest.mark.parametrize(
-    ("implementation", "kind"),
-    [("gymnasium_agent", GymnasiumAgent), ("non_executing_simple_agent", SingleTurnAgent)],
-)
-def test_the_named_agent_plays_a_foreign_resources_server(implementation: str, kind: type):
-    block = {"resources_server": {"type": "resources_servers", "name": "theirs"}}
-    block["model_server"] = {"type": "responses_api_models", "name": "policy_model"}
-    tree = {**foreign(url="http://h:1"), "agent": {"responses_api_agents": {implementation: block}}}
-    launch = launched(f"+config_paths=[{OPENAI}]", *POLICY, tree=tree)
-    environment, server = agent_of(launch, "agent")
-    assert isinstance(environment.agent, kind)
-    assert server.resources == "http://h:1"
-
-
 def test_a_prompt_file_is_found_in_the_servers_folder_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "resources_servers" / "equivalence_llm_judge"
     (folder / "prompt_templates").mkdir(parents=True)
@@ -418,10 +199,6 @@ def test_a_prompt_file_is_found_in_the_servers_folder_of_a_checkout(tmp_path: Pa
         found = Path(part.settings["judge_prompt_template_fpath"])
         assert found.is_absolute()
         assert found.read_text().startswith("{question}")
-
-
-def foreign(kind: str = "resources_servers", **fields: Any) -> dict[str, Any]:
-    return {"theirs": {kind: {"sudoku_xl": {"entrypoint": "app.py", **fields}}}}
 
 
 def test_the_error_for_an_unknown_server_names_known_ones():
