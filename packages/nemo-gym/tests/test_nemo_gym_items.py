@@ -320,6 +320,7 @@ def test_the_settings_of_a_response_are_read_by_attributes_and_dumped_as_they_ca
     dumped = made.to_dict()
     assert {name: dumped[name] for name in settings} == settings
     assert json.loads(made.to_json()) == dumped
+    assert response(output=[], tools=[{"name": "untyped"}]).to_dict()["tools"] == [{"name": "untyped"}]
 
 
 def test_a_response_made_without_validation_has_objects_in_place_of_mappings():

@@ -88,15 +88,11 @@ def _object(value: Mapping[str, Any], validate: Callable[[Any], Any], annotation
 
 
 class NeMoGymResponseTool(Received):
-    """A tool of a response. Its other fields depend on its type."""
-
-    type: str
+    """A tool of a response. Its fields depend on its type."""
 
 
 class NeMoGymResponseToolChoice(Received):
     """The choice of one tool, or of a kind of tools."""
-
-    type: str
 
 
 class NeMoGymReasoning(Received):
@@ -108,8 +104,6 @@ class NeMoGymReasoning(Received):
 
 class NeMoGymTextFormat(Received):
     """The form of a text: `text`, `json_object` or `json_schema`."""
-
-    type: str
 
 
 class NeMoGymResponseTextConfig(Received):
