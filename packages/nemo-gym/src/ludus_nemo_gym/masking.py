@@ -44,6 +44,8 @@ def secrets_in(tree: Any) -> set[str]:
                 secrets |= secrets_in(value)
     elif isinstance(tree, list):
         secrets = set().union(*(secrets_in(item) for item in tree))
+    elif isinstance(tree, str):
+        secrets = {password for _, password in _URL_PASSWORD.findall(tree)}
     return secrets
 
 

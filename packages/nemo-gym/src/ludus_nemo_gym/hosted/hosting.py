@@ -18,6 +18,7 @@ from ludus.runtime.imports import author_error, describe
 from ludus.runtime.wording import describe_errors
 from ludus_nemo_gym.hosted.correlating import Correlating
 from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
+from ludus_nemo_gym.masking import SHORTEST, secrets_in
 
 
 class Hosting(BaseModel):
@@ -44,6 +45,10 @@ class Hosting(BaseModel):
     def unpacked(cls, content: bytes) -> Hosting:
         """What `packed` wrote."""
         return cls.model_validate(pickle.loads(content))
+
+    def secrets(self) -> list[str]:
+        """The keys, tokens and passwords in the configuration, longest first."""
+        return sorted((secret for secret in secrets_in(self.tree) if len(secret) >= SHORTEST), key=len, reverse=True)
 
     def build(self) -> Correlating:
         """The application. Raises a `UserError` that names what is missing or wrong."""

@@ -22,7 +22,7 @@ from time import monotonic
 import orjson
 
 from ludus.errors import UserError
-from ludus.runtime.keys import without_keys_and_paths
+from ludus.runtime.keys import without_keys, without_keys_and_paths
 from ludus_nemo_gym.hosted.hosting import Hosting
 from ludus_nemo_gym.hosted.offspring import MARK, kill_offspring
 
@@ -123,7 +123,7 @@ class ServerProcess:
                 continue
             if not line:
                 return
-            text = line.decode("utf-8", "replace").rstrip()
+            text = without_keys(line.decode("utf-8", "replace").rstrip())
             self._lines.append(text)
             log.info("[%s] %s", self._name, text)
 
@@ -170,7 +170,7 @@ async def start_process(hosting: Hosting) -> ServerProcess:
         raise UserError(f"the server {hosting.instance} {server.last_words()} before it listened", _advice(hosting))
     if "error" in told:
         await server.stop()
-        raise UserError(told["error"])
+        raise UserError(without_keys(told["error"]))
     return server
 
 

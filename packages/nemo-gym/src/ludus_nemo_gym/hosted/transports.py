@@ -14,6 +14,8 @@ from ludus.http.client import Connections
 from ludus.http.connection import HttpReply
 from ludus.http.in_process import send_request
 from ludus.runtime.boundary import Clocks
+from ludus.runtime.encoding import encode
+from ludus.runtime.keys import remember_key
 from ludus.runtime.restarts import Restarts
 from ludus_nemo_gym.hosted.hosting import Hosting
 from ludus_nemo_gym.hosted.process import ServerProcess, start_process
@@ -41,19 +43,39 @@ class ServerTransport(Protocol):
         ...
 
 
+class Mask:
+    """Replaces the secrets of a server's configuration in what the server says: its replies are recorded.
+
+    Texts of this process lose them too, such as the cause of a failure.
+    """
+
+    def __init__(self, hosting: Hosting) -> None:
+        secrets = hosting.secrets()
+        for secret in secrets:
+            remember_key(secret)
+        self._secrets = [form for text in secrets for form in dict.fromkeys((text.encode(), encode(text)[1:-1]))]
+
+    def applied(self, reply: HttpReply) -> HttpReply:
+        """The reply, with its body changed if it holds a secret."""
+        for secret in self._secrets:
+            if secret in reply.body:
+                reply.body = reply.body.replace(secret, b"***")
+        return reply
+
+
 class InProcess:
     """The server's application in this process."""
 
     generation = 0
 
-    def __init__(self, app: Any, name: str) -> None:
-        self._app, self.url = app, name
+    def __init__(self, app: Any, hosting: Hosting) -> None:
+        self._app, self.url, self._mask = app, hosting.instance, Mask(hosting)
 
     async def request(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> HttpReply:
         """Call the application."""
-        return await send_request(self._app, method, path, body, headers)
+        return self._mask.applied(await send_request(self._app, method, path, body, headers))
 
     @classmethod
     @asynccontextmanager
@@ -61,7 +83,7 @@ class InProcess:
         """Build the application and run its start-up code."""
         app = hosting.build()
         async with app.running():
-            yield cls(app, hosting.instance)
+            yield cls(app, hosting)
 
 
 class InChild:
@@ -74,7 +96,7 @@ class InChild:
     def __init__(self, hosting: Hosting, block_seconds: float) -> None:
         self.url = hosting.instance
         self.generation = 0
-        self._hosting, self._block_seconds = hosting, block_seconds
+        self._hosting, self._block_seconds, self._mask = hosting, block_seconds, Mask(hosting)
         self._restarts, self._starting = Restarts(), asyncio.Lock()
         self._process: ServerProcess | None = None
         self._connections: Connections | None = None
@@ -119,7 +141,7 @@ class InChild:
             del self._in_flight[clocks]
             clocks.resume()
         self._answered = True
-        return reply
+        return self._mask.applied(reply)
 
     async def _ensure_running(self) -> None:
         process = self._process
