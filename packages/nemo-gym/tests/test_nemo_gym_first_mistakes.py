@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_commands import typed
+from gym_commands import SCRIPTED, answers, lines, typed
 from hosted_agents import configure_agent, write_agent
 from hosted_servers import row, write_server
 
@@ -167,3 +168,41 @@ def test_the_tests_of_agents_run_and_async_tests_need_no_configuration(
     assert typed("gym env test") == 0
     (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = strict\n")
     assert typed("ng_test +entrypoint=responses_api_agents/looping") == 1
+
+
+def test_a_model_that_cannot_be_reached_does_not_cost_the_earlier_results(
+    server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answers("yes")
+    run = "gym eval run --resources-server simple --output r.jsonl --concurrency 1"
+    assert typed(f"{run} {SCRIPTED}") == 0
+    earlier = {path.name: path.read_bytes() for path in tmp_path.glob("r*.json*")}
+    unreachable = "--model-type openai_model --model m --model-url http://127.0.0.1:9/v1 --model-api-key k"
+    assert typed(f"{run} {unreachable}") == 2
+    assert "cannot reach http://127.0.0.1:9/v1" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("r*.json*")} == earlier
+    (server / "data" / "example.jsonl").write_text("".join(json.dumps(row(text)) + "\n" for text in "ab"))
+    assert typed(f"{run} {SCRIPTED}") == 0
+    assert [len(lines(name)) for name in ("r.jsonl", "r_materialized_inputs.jsonl")] == [2, 2]
+    assert not list(tmp_path.glob(".*.part"))
+
+
+def test_doctor_names_the_variables_that_the_code_reads_when_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 'KEY = os.environ["LUDUS_TEST_KEY"]\n\n\ndef later():\n    return os.environ["LUDUS_TEST_LATER"]\n'
+    folder = write_server(tmp_path, "simple", reads + SIMPLE, [row("?")])
+    (need,) = [need for need in needs(str(folder)) if need.met is False]
+    assert (need.name, need.commands) == ("variables", ("export LUDUS_TEST_KEY=VALUE",))
+    monkeypatch.setenv("LUDUS_TEST_KEY", "1")
+    assert not [need for need in needs(str(folder)) if need.met is False]
+
+
+def test_a_reward_that_is_not_a_number_is_the_servers(tmp_path: Path) -> None:
+    code = SIMPLE.replace("reward=1.0", 'reward=float("nan")')
+    (rollout,) = collect(write_server(tmp_path, "simple", code, [row("?")])).rollouts
+    assert (rollout.error.kind, rollout.error.cause) == (
+        "bad_verdict",
+        "the server's reward is null: it was None or NaN",
+    )

@@ -36,6 +36,8 @@ def verdict_in(row: Any, request: dict[str, Any]) -> Verdict:
         raise failure
     if not isinstance(row, dict) or "reward" not in row:
         raise Failure("bad_verdict", f"the server gave no reward: {str(row)[:200]}", stage="verify")
+    if row["reward"] is None and not is_masked(row):  # JSON has no NaN: servers write null in its place
+        raise Failure("bad_verdict", "the server's reward is null: it was None or NaN", stage="verify")
     names = row.get("verdict_fields")
     if not isinstance(names, list):
         names = [key for key, value in row.items() if key not in _NOT_A_VALUE and request.get(key, ...) != value]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,8 @@ DEFAULT_ATTEMPTS = 3
 _NO_METRICS = ("http_404", "http_405")
 #: The default number of rollouts in flight: as many connections as NeMo Gym opens to one server.
 CONCURRENCY = 1024
+#: The failures that are held back while earlier results may still be kept: more than there are rollouts in flight.
+MOST_HELD = 2 * CONCURRENCY
 
 
 @dataclass
@@ -88,6 +91,8 @@ class RemoteCollection:
         self.done: set[Key] = set()
         self.collection: Collection | None = None
         self.notes: list[str] = []
+        self._replaces = False
+        self._held: list[bytes] = []
         self._stack = contextlib.ExitStack()
         self._agent = RunningAgents()
         self._rollouts: Journal
@@ -102,20 +107,41 @@ class RemoteCollection:
         if self.options.resume and self.files.inputs.exists():
             self._check_same_rows(draft)
             self._restore()
+        elif not self._rollouts.empty:
+            self._replaces = True
         else:
-            self._rollouts.clear()
-            self._failures.clear()
-            for line in self.carried:
-                self._rollouts.append(line)
-            self.files.metrics.unlink(missing_ok=True)
-        draft.replace(self.files.inputs)
-        rest = self._remaining()
+            self._clear()
+        if not self._replaces:
+            draft.replace(self.files.inputs)
+        rest = draft if self._replaces else self._remaining()
         if rest is None:
             return None
         environment, self._agent = running_environment(self.running.agents, self.options.route)
         options = Options(model=PlaceholderModel(self.running.head), input=rest, concurrency=self.options.concurrency)
         self.collection = Collection(environment, options)
         return self.collection.prepare(sink=self._write)
+
+    def replace(self) -> None:
+        """Remove an earlier collection of the same name, if one is still there.
+
+        This waits for the first reward: a command that gets none, because its model cannot be reached, loses nothing.
+        """
+        if self._replaces:
+            self._replaces = False
+            self._clear()
+            copy = draft_path(self.files.inputs)
+            shutil.copyfile(self._draft, copy)  # the collection still reads the draft
+            copy.replace(self.files.inputs)
+            for line in self._held:
+                self._failures.append(line)
+            self._held.clear()
+
+    def _clear(self) -> None:
+        self._rollouts.clear()
+        self._failures.clear()
+        for line in self.carried:
+            self._rollouts.append(line)
+        self.files.metrics.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the files and delete an empty failures file."""
@@ -203,11 +229,14 @@ class RemoteCollection:
 
     async def _write(self, rollout: Rollout) -> None:
         row, result = rollout.job.row, self._agent.take(rollout.rollout_id)
+        if rollout.error is None or len(self._held) >= MOST_HELD:
+            self.replace()
         if result is not None and result.get("_ng_no_persist"):
             return
         stamps = {key: row[key] for key in (TASK, ROLLOUT, "_ng_attempt_index", "agent_ref") if key in row}
         if rollout.error is not None:
-            self._failures.append(encode({**(result or row), **_failure(rollout.error), **stamps}))
+            line = encode({**(result or row), **_failure(rollout.error), **stamps})
+            self._held.append(line) if self._replaces else self._failures.append(line)
         elif result is not None:
             self._rollouts.append(encode({**result, **stamps}))
 

@@ -254,6 +254,7 @@ def _collect(remote: RemoteCollection) -> int:
             return INTERRUPTED
         finally:
             display.close()
+        remote.replace()
         completed = _summarise(remote.collection.metrics)
     if remote.options.aggregate:
         asyncio.run(remote.write_metrics())

@@ -118,6 +118,7 @@ class RolloutCollectionHelper:
             collector = collection.prepare()
             if collector is not None and collection.collection is not None:
                 await collection.collection.run(collector)
+                collection.replace()
             if options.aggregate:
                 await collection.write_metrics()
         finally:

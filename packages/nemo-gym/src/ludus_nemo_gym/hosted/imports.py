@@ -32,6 +32,8 @@ class ServerCode:
     texts: dict[str, str] = field(default_factory=dict)
     #: programs that it starts or looks for
     programs: dict[str, str] = field(default_factory=dict)
+    #: environment variables without which the import of a file fails
+    variables: dict[str, str] = field(default_factory=dict)
 
     def where(self, module: str) -> str:
         """Where the code imports a module or a part of it, or an empty text."""
@@ -64,7 +66,10 @@ class _Reader:
                 continue
             self._read.add(path)
             place = self._shown(path)
-            for node in _needed_nodes(_parsed(path)):
+            tree = _parsed(path)
+            for name, line in _variables(tree):
+                self.code.variables.setdefault(name, f"{place}:{line}")
+            for node in _needed_nodes(tree):
                 where = f"{place}:{getattr(node, 'lineno', 0)}"
                 if isinstance(node, (ast.Import, ast.ImportFrom)):
                     queue += self._imported(node, path, where)
@@ -151,6 +156,17 @@ def _needed_nodes(tree: ast.AST) -> Iterator[ast.AST]:
         queue.extend(reversed(children))
 
 
+def _variables(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """The names in `os.environ["NAME"]` of plain statements at the top of a file, which run when it is imported."""
+    for statement in tree.body:
+        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Expr)):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                    name = node.slice.value if isinstance(node.slice, ast.Constant) else None
+                    if isinstance(name, str) and ast.unparse(node.value) in ("os.environ", "environ"):
+                        yield name, node.lineno
+
+
 def _is_for_type_checkers(test: ast.expr) -> bool:
     return "TYPE_CHECKING" in (getattr(test, "id", ""), getattr(test, "attr", ""))
 
@@ -163,7 +179,7 @@ def _catches_imports(handler: ast.ExceptHandler) -> bool:
     return any(kind is None or getattr(kind, "id", "") in _IMPORT_ERRORS for kind in kinds)
 
 
-def _parsed(path: Path) -> ast.AST:
+def _parsed(path: Path) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as those about backslashes

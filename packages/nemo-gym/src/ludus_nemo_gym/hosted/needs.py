@@ -72,6 +72,7 @@ def needs_of(examined: Examined) -> list[Need]:
         *_packages(examined, requirements, code),
         *_models(examined),
         *_settings(examined),
+        *_variables(code),
         *_data(examined),
         *container(code, examined.server.block, examined.tree, examined.collect("sandbox_provider={ludus: {}}")),
         *gpu(code, requirements),
@@ -206,6 +207,14 @@ def _settings(examined: Examined) -> Iterator[Need]:
         commands = [_setter(key, path, examined) for path, key in referring.items()]
         commands += [examined.collect(*(f"{path}=VALUE" for path in empty))] if empty else []
         yield Need("settings", False, f"no value for {', '.join([*empty, *referring])}", tuple(commands))
+
+
+def _variables(code: ServerCode) -> Iterator[Need]:
+    """Environment variables without which the code cannot be imported."""
+    missing = {name: place for name, place in code.variables.items() if name not in os.environ}
+    if missing:
+        why = ", ".join(f"{place} reads {name}, which is not set" for name, place in missing.items())
+        yield Need("variables", False, why, tuple(f"export {name}=VALUE" for name in missing))
 
 
 def _setter(key: str, path: str, examined: Examined) -> str:
