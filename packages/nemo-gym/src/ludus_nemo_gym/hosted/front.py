@@ -1,8 +1,9 @@
 """The servers that a hosted agent calls, on loopback: the model of the rollout, and its resources.
 
 A request names its rollout in its path (`/ng-rollout/ID/...`) or in a header. The id of a rollout is a secret of its
-agent, so the front needs no token. Model calls become the trajectory of the rollout, with their tokens. The resources
-answer in NeMo Gym's routes: resources of ours through the episode, those of NeMo Gym's code by passing requests on.
+agent, so the front needs no token. A request that names none must come from a process of the agent. Model calls become
+the trajectory of the rollout, with their tokens. The resources answer in NeMo Gym's routes: resources of ours through
+the episode, those of NeMo Gym's code by passing requests on.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ludus.runtime.boundary import step
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
 from ludus_nemo_gym.hosted.made_up import MadeUpCalls
+from ludus_nemo_gym.hosted.peers import is_ours
 from ludus_nemo_gym.hosted.resources import HostedResources
 from ludus_nemo_gym.hosted.served import passed_back, passed_on, with_query
 
@@ -162,6 +164,9 @@ class Front(Proxy):
         named = incoming.header(_ROLLOUT) or incoming.rollout or incoming.cookie("ludus")
         rollout = self._rollouts.get(named or "")
         if rollout is None and not named and len(self._rollouts) == 1:
+            self.guard.admit(incoming)
+            if not is_ours(incoming.scope.get("client")):
+                raise Refusal(403, "this request names no rollout, and comes from a process that is not the agent's")
             rollout = next(iter(self._rollouts.values()))  # an agent that names none plays one rollout at a time
         if rollout is None:
             cause = "is over" if named else "is not named: play one rollout at a time, with --concurrency 1"

@@ -10,13 +10,14 @@ from pathlib import Path
 
 #: The variable with which a server's process and all that it starts are marked.
 MARK = "LUDUS_SERVER_FOLDER"
+#: The folders of the servers that this process has started and not stopped.
+FOLDERS: set[Path] = set()
 
 
 def kill_offspring(folder: Path) -> None:
     """Kill all other processes with the mark of a server, whose folder is its own. Without `/proc`, none is found."""
-    mark = f"{MARK}={folder}".encode()
     for _ in range(3):  # a process may start another one meanwhile
-        found = list(_marked(mark))
+        found = list(marked(folder))
         for process in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
@@ -24,7 +25,9 @@ def kill_offspring(folder: Path) -> None:
             return
 
 
-def _marked(mark: bytes) -> Iterator[int]:
+def marked(folder: Path) -> Iterator[int]:
+    """The other processes with the mark of a server."""
+    mark = f"{MARK}={folder}".encode()
     try:
         names = os.listdir("/proc")
     except OSError:

@@ -24,7 +24,7 @@ import orjson
 from ludus.errors import UserError
 from ludus.runtime.keys import without_keys, without_keys_and_paths
 from ludus_nemo_gym.hosted.hosting import Hosting
-from ludus_nemo_gym.hosted.offspring import MARK, kill_offspring
+from ludus_nemo_gym.hosted.offspring import FOLDERS, MARK, kill_offspring
 
 log = logging.getLogger("ludus.nemo_gym")
 
@@ -47,6 +47,7 @@ class ServerProcess:
         self._process, self._folder, self._name = process, folder, name
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._reading = asyncio.create_task(self._read_output())
+        FOLDERS.add(folder)
 
     @property
     def socket(self) -> Path:
@@ -112,6 +113,7 @@ class ServerProcess:
             self.kill()
             await self._process.wait()
             self._reading.cancel()
+            FOLDERS.discard(self._folder)
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _read_output(self) -> None:
