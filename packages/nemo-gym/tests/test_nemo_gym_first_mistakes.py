@@ -206,3 +206,10 @@ def test_a_reward_that_is_not_a_number_is_the_servers(tmp_path: Path) -> None:
         "bad_verdict",
         "the server's reward is null: it was None or NaN",
     )
+
+
+def test_doctor_names_what_our_nemo_gym_does_not_have(tmp_path: Path) -> None:
+    imports = "from nemo_gym import server_utils\nfrom nemo_gym.server_utils import ServerClient, NoSuchName\n"
+    folder = write_server(tmp_path, "simple", imports + SIMPLE, [row("?")])
+    (need,) = [need for need in needs(str(folder)) if need.met is False]
+    assert "imports NoSuchName of nemo_gym.server_utils, which ludus-nemo-gym does not have" in need.why

@@ -32,6 +32,8 @@ class ServerCode:
     texts: dict[str, str] = field(default_factory=dict)
     #: programs that it starts or looks for
     programs: dict[str, str] = field(default_factory=dict)
+    #: names of `nemo_gym` that it imports, with their modules in front
+    our_names: dict[tuple[str, str], str] = field(default_factory=dict)
     #: environment variables without which the import of a file fails
     variables: dict[str, str] = field(default_factory=dict)
 
@@ -89,6 +91,8 @@ class _Reader:
             places = [path.parents[level - 1]] if 0 < level <= len(path.parents) else self._search_path
             files = [] if module.partition(".")[0] == OURS else self._local(places, module, name)
             yield from files
+            if name and module.partition(".")[0] == OURS and not level:
+                self.code.our_names.setdefault((module, name), where)
             if not files and not level:
                 self.code.imports.setdefault(module, where)
 

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,9 @@ class _State:
         self.unexplained: list[str] = []
         for module, place in code.imports.items():
             self._import(module, place, requirements, installed)
+        for (module, name), place in code.our_names.items():
+            if _is_offered(module) and not _has_name(module, name):
+                self.unexplained.append(f"{place} imports {name} of {module}, which ludus-nemo-gym does not have")
 
     def _import(self, module: str, place: str, requirements: Requirements, installed: Installed) -> None:
         """Note a module that is not installed, unless a requirement that is noted provides it."""
@@ -157,6 +161,14 @@ def _is_offered(module: str) -> bool:
 
     path = Path(nemo_gym.__path__[0]).joinpath(*module.split(".")[1:])
     return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def _has_name(module: str, name: str) -> bool:
+    """Whether a module of this package has a name. A module that cannot be imported here says nothing."""
+    try:
+        return name == "*" or hasattr(import_module(module), name) or _is_offered(f"{module}.{name}")
+    except (ImportError, UserError):
+        return True
 
 
 def _environment_commands(examined: Examined, requirements: Requirements, code: ServerCode) -> tuple[str, ...]:
