@@ -31,7 +31,7 @@ from ludus.runtime.threads import awaited
 from ludus_nemo_gym.hosted.made_up import MadeUpCalls
 from ludus_nemo_gym.hosted.peers import is_ours
 from ludus_nemo_gym.hosted.resources import HostedResources
-from ludus_nemo_gym.hosted.served import passed_back, passed_on, with_query
+from ludus_nemo_gym.hosted.served import method_of, passed_back, passed_on, read_body, with_query
 
 _ROLLOUT = ROLLOUT.encode()
 
@@ -101,7 +101,7 @@ class PlayedRollout(ProgramCalls):
         stages = {"/verify": ("verify", limits.verify), "/seed_session": ("open", limits.open)}
         stage, seconds = stages.get(incoming.path, ("tool", limits.tool))
         path, headers = with_query(incoming.path, incoming), passed_on(incoming)
-        work = resources.pass_on(incoming.method, path, incoming.body, headers)
+        work = resources.pass_on(method_of(incoming), path, incoming.body, headers)
         return passed_back(await step(stage, seconds, work))  # type: ignore[arg-type]
 
     def _is_row(self, incoming: Incoming) -> bool:
@@ -177,7 +177,9 @@ class Front(Proxy):
         return self._resources  # a hosted server may have routes of any method
 
     async def _resources(self, incoming: Incoming) -> Reply:
-        return await self._program(incoming).resources(incoming)
+        rollout = self._program(incoming)
+        await read_body(incoming, self.guard)
+        return await rollout.resources(incoming)
 
 
 def _without_indices(row: dict[str, Any]) -> dict[str, Any]:

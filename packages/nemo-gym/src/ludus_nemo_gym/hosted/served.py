@@ -7,14 +7,19 @@ from typing import Any
 from urllib.parse import quote
 
 from ludus.http.app import ROLLOUT_PREFIX, App, Handler
+from ludus.http.channels import ANNOUNCED
 from ludus.http.connection import HttpReply
 from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Refusal, Reply
 
 #: The headers of a request that are not passed on: they belong to one connection, or are the guard's.
-_NOT_PASSED_ON = {b"host", b"content-length", b"connection", b"transfer-encoding", b"accept-encoding", b"authorization"}
+_NOT_PASSED_ON = frozenset(
+    b"host content-length connection transfer-encoding accept-encoding authorization upgrade keep-alive expect".split()
+)
 #: The headers of a reply that are not passed back.
-_NOT_PASSED_BACK = {b"content-length", b"content-type", b"connection", b"transfer-encoding", b"date", b"server"}
+_NOT_PASSED_BACK = frozenset(
+    b"content-length content-type connection transfer-encoding date server upgrade keep-alive".split()
+) | {ANNOUNCED}
 
 #: The cookie that names the process that a session began in. A session does not survive its process.
 _BORN = "ludus-born"
@@ -30,15 +35,19 @@ class ServedApp(App):
     def __init__(self, transport: Any, guard: Guard) -> None:
         super().__init__(guard)
         self._transport, self._name = transport, secrets.token_hex(8)
-        self.routes = {key: self.routes[key] for key in (("GET", "/health"), ("GET", "/metrics"))}
+        kept = ["/health", "/metrics", *(["/"] if guard.token is not None else [])]  # `/` needs no token
+        self.routes = {(method, path): self.routes["GET", path] for path in kept for method in ("GET", "HEAD")}
 
     def _other(self, incoming: Incoming) -> Handler:
         return self._pass_on
 
     async def _pass_on(self, incoming: Incoming) -> Reply:
         self._check_session(incoming)
+        await read_body(incoming, self.guard)
         path = incoming.path if incoming.rollout is None else f"{ROLLOUT_PREFIX}{incoming.rollout}{incoming.path}"
-        work = self._transport.request(incoming.method, with_query(path, incoming), incoming.body, passed_on(incoming))
+        work = self._transport.request(
+            method_of(incoming), with_query(path, incoming), incoming.body, passed_on(incoming)
+        )
         reply = passed_back(await incoming.cancel_on_disconnect(work))
         self._check_session(incoming)
         if any(name.lower() == b"set-cookie" for name, _ in reply.headers):
@@ -53,6 +62,17 @@ class ServedApp(App):
     def _born(self) -> str:
         """Names the process of the server, which holds its sessions."""
         return f"{self._name}-{self._transport.generation}"
+
+
+async def read_body(incoming: Incoming, guard: Guard) -> None:
+    """Read the body of a request that is passed on, whatever its method is."""
+    if incoming.method not in ("GET", "HEAD", "POST"):
+        incoming.body = await guard.read(incoming)
+
+
+def method_of(incoming: Incoming) -> str:
+    """The method of a request that is passed on. HEAD is GET: the client waits for the body that a reply announces."""
+    return "GET" if incoming.method == "HEAD" else incoming.method
 
 
 def with_query(path: str, incoming: Incoming) -> str:
