@@ -31,10 +31,11 @@ async def until_async(happened: Callable[[], object], every: float = 0.01) -> No
 
 def until_gone(*pids: int) -> None:
     """Block until processes have ended; whether anybody has buried them does not matter."""
-    until(lambda: not any(map(_is_running, pids)))
+    until(lambda: not any(map(is_running, pids)))
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Whether a process runs. One that has ended and was not collected yet does not."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

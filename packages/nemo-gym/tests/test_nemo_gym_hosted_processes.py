@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from hosted_servers import row, write_server
+from waiting import is_running, until, until_gone
 
 import ludus
 from ludus import ScriptedModel
@@ -36,18 +36,9 @@ if os.fork() == 0:
 """
 
 
-def _await(what: str, ready: object, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():  # type: ignore[operator]
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
-def _is_gone(process: str) -> bool:
-    try:
-        return Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+def noted_pids(noted: Path) -> list[int]:
+    """The processes that wrote their ids."""
+    return [int(pid) for pid in noted.read_text().split()]
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc, which only Linux has")
@@ -73,12 +64,12 @@ def test_a_server_ends_with_its_parent(tmp_path: Path, code: str, count: int) ->
         [sys.executable, "-c", program, str(folder)], env={**os.environ, "TMPDIR": str(temporary)}
     )
     try:
-        _await("the server did not begin", lambda: noted.exists() and noted.read_text().count("\n") == count)
+        until(lambda: noted.exists() and noted.read_text().count("\n") == count)
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    _await("the server lives on", lambda: all(map(_is_gone, noted.read_text().split())))
-    _await("its folder is left", lambda: not list(temporary.glob("ludus-server-*")))
+    until_gone(*noted_pids(noted))
+    until(lambda: not list(temporary.glob("ludus-server-*")))
 
 
 def test_a_process_that_a_server_started_does_not_delay_its_start_or_its_end(tmp_path: Path) -> None:
@@ -86,4 +77,4 @@ def test_a_process_that_a_server_started_does_not_delay_its_start_or_its_end(tmp
     folder = write_server(tmp_path, "forking", DAEMON.format(file=str(noted)) + SERVER, [row("?")])
     (rollout,) = ludus.collect(folder, model=ScriptedModel(["!"])).rollouts
     assert rollout.reward == 1.0
-    assert all(map(_is_gone, noted.read_text().split()))
+    assert not any(map(is_running, noted_pids(noted)))

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
@@ -24,6 +23,7 @@ from nemo_gym.sandbox.agent_tools import (
 )
 from nemo_gym.sandbox.process_supervisor import exec_timeout
 from nemo_gym.server_utils import ServerClient
+from waiting import is_running, until
 
 SUPERVISOR = Path(process_supervisor.__file__)
 
@@ -43,20 +43,9 @@ def receipt(tmp_path: Path, process: subprocess.Popen[str]) -> dict[str, Any]:
     return content
 
 
-def lives(pid: int) -> bool:
-    """Whether a process runs. One that has ended and was not collected yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def content(path: Path) -> str:
     """The text of a file that a command will write."""
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} was not written"
-        time.sleep(0.01)
+    until(path.exists)
     return path.read_text()
 
 
@@ -80,7 +69,7 @@ def test_a_command_that_ends_leaves_a_receipt_and_no_daemon(tmp_path: Path):
         "timed_out": False,
     }
     assert process.returncode == 3
-    assert not lives(int((tmp_path / "pid").read_text()))
+    assert not is_running(int((tmp_path / "pid").read_text()))
     assert sorted(os.listdir(tmp_path)) == ["pid", "receipt.json"]
 
 
@@ -106,7 +95,7 @@ def test_a_supervisor_that_is_told_to_stop_ends_everything(tmp_path: Path, how: 
     assert (written["error"], written["timed_out"], written["cleanup_confirmed"]) == (
         *("stopped before its end", False, True),
     )
-    assert not lives(pid)
+    assert not is_running(pid)
 
 
 def test_a_command_that_cannot_start_is_named(tmp_path: Path):

@@ -13,6 +13,7 @@ import pytest
 from nemo_gym.sandbox import AsyncSandbox, AsyncSandboxCompose, SandboxCreateError, SandboxSpec, SandboxStatus
 from nemo_gym.sandbox.providers.apptainer import ApptainerProvider
 from nemo_gym.sandbox.providers.docker import DockerCreateConfig, DockerProvider
+from waiting import is_running, until_async
 
 TESTS = Path(__file__).parent
 
@@ -91,32 +92,15 @@ async def ends_what_it_started(provider: dict[str, Any], tmp_path: Path) -> None
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        await ended(int(pid))
+        await until_async(lambda: not is_running(int(pid)))
         result = await sandbox.exec("sleep 600", timeout_s=0.01)
         assert (result.return_code, result.error_type) == (124, "timeout")
 
 
 async def content(path: Path) -> str:
     """The text of a file that a command will write."""
-    async with asyncio.timeout(60):
-        while not path.exists():  # noqa: ASYNC110, ASYNC240
-            await asyncio.sleep(0.01)
+    await until_async(path.exists)
     return path.read_text()  # noqa: ASYNC240
-
-
-async def ended(pid: int) -> None:
-    """Return when a process that was killed has ended."""
-    async with asyncio.timeout(60):
-        while lives(pid):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
-def lives(pid: int) -> bool:
-    """Whether a process runs. One that has ended and was not collected yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 async def test_docker_runs_commands_and_copies_files(docker: Calls, tmp_path: Path):

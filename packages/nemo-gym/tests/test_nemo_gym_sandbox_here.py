@@ -11,21 +11,12 @@ from nemo_gym.sandbox import AsyncSandbox, LocalProvider, Sandbox, SandboxCreate
 from nemo_gym.sandbox.providers import _turns
 from nemo_gym.sandbox.providers.ludus import LudusProvider
 from sandboxes import image_cache, needs, spec_for
-
-
-def lives(pid: int) -> bool:
-    """Whether a process runs. One that has ended and was not collected yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+from waiting import is_running, until_async
 
 
 async def ended(pid: int) -> None:
     """Return when a process that was killed has ended."""
-    async with asyncio.timeout(60):
-        while lives(pid):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until_async(lambda: not is_running(pid))
 
 
 # --- local ---
@@ -80,7 +71,7 @@ async def test_local_ends_what_a_command_leaves_unless_told_otherwise():
         left = int((await sandbox.exec("sleep 600 & echo $!")).stdout)
         await ended(left)
         service = await sandbox.exec("sleep 600 & echo $!", preserve_background_services=True)
-        assert lives(int(service.stdout))
+        assert is_running(int(service.stdout))
     await ended(int(service.stdout))
 
 
