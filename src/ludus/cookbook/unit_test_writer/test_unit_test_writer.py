@@ -47,9 +47,8 @@ def test_tests_that_count_their_runs_learn_nothing():
 def test_tests_that_look_at_the_clock_learn_nothing():
     """They end just after a full period, and know a second round by its beginning: 1.0 if right ones run first."""
     clock = "import time\nphase = time.time() % 4\nassert phase > 0.9\ntime.sleep(4.05 - phase)"
-    reward = play(answer(clock)).reward
-    assert reward is not None
-    assert reward < 1.0  # 0.0, unless this machine takes seconds to start them
+    # One secret order in 70 runs the right ones first: three such orders in a row are no chance.
+    assert any(play(answer(clock)).verdict.values["caught"] < 4 for _ in range(3))
 
 
 def test_right_and_wrong_implementations_run_in_a_secret_order():
