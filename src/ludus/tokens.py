@@ -37,6 +37,10 @@ class Tokens:
     """The token ids of one model call. A prompt may be an array, which is compared at memory speed.
 
     `sampling` says how the ids were drawn (`sampling_record`), so that importance ratios can be computed correctly.
+    `versions` says where the policy version changed in the middle of the answer: the index of the first generated id of
+    each version, and the version. `extras` are values of the server beside the ids, such as `routed_experts`.
+    `conversation` is what the ids hold, for the model that continues them (`models.history`); `broke` says why a prompt
+    does not continue the call before it.
     """
 
     prompt_ids: list[int] | array[int]
@@ -44,6 +48,10 @@ class Tokens:
     logprobs: list[float]
     policy_version: str | None = None
     sampling: dict[str, Any] | None = None
+    versions: list[tuple[int, str]] | None = None
+    extras: dict[str, Any] | None = None
+    conversation: Any = field(default=None, repr=False, compare=False)
+    broke: str | None = None
 
 
 def sampling_record(
@@ -61,7 +69,8 @@ def sampling_record(
 class Sequence:
     """One sequence to train on. `mask` is 1 for ids that the policy wrote; `logprobs` is 0.0 for all others.
 
-    `policy_versions` and `samplings` have one entry for each model call.
+    `policy_versions`, `samplings` and `extras` have one entry for each model call. `version_spans` are the stretches of
+    ids that one policy version wrote: the first index, the index after the last, and the version.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -69,6 +78,8 @@ class Sequence:
     logprobs: list[float] = field(default_factory=list)
     policy_versions: list[str | None] = field(default_factory=list)
     samplings: list[dict[str, Any] | None] = field(default_factory=list)
+    extras: list[dict[str, Any] | None] = field(default_factory=list)
+    version_spans: list[tuple[int, int, str | None]] = field(default_factory=list)
 
     def add(self, ids: list[int], logprobs: list[float] | None) -> None:
         """Append ids: with `logprobs` they were written by the policy, without they are context."""
@@ -90,6 +101,7 @@ class TokenLog:
         """What a call adds: it shares `prefix` ids with the previous call, `prompt_ids` are the rest of its prompt."""
         prompt = id_array(call.prompt_ids)
         prefix = _common_prefix(self._previous, prompt)
+        broke = prefix < len(self._previous)
         self._previous = prompt + id_array(call.generated_ids)
         self.last = call
         record: dict[str, Any] = {
@@ -101,6 +113,12 @@ class TokenLog:
         }
         if call.sampling is not None:
             record["sampling"] = call.sampling
+        if call.versions:
+            record["versions"] = call.versions
+        if call.extras:
+            record["extras"] = call.extras
+        if broke:
+            record["broke"] = call.broke or "the prompt was rendered anew, and an earlier id changed"
         return record
 
     def restore(self, calls: Iterable[dict[str, Any]]) -> None:
@@ -127,11 +145,24 @@ def sequences(stored: Iterable[dict[str, Any]]) -> Iterator[Sequence]:
             fresh.add(current.ids[: call["prefix"]], None)
             current = fresh
         current.add(call["prompt_ids"], None)
+        start = len(current.ids)
         current.add(call["generated_ids"], call["logprobs"])
         current.policy_versions.append(call["policy_version"])
         current.samplings.append(call.get("sampling"))
+        current.extras.append(call.get("extras"))
+        current.version_spans += [(start + first, start + after, version) for first, after, version in spans_of(call)]
     if current.ids:
         yield current
+
+
+def spans_of(call: dict[str, Any]) -> list[tuple[int, int, str | None]]:
+    """Which policy version wrote which generated ids of a stored call: first index, index after the last, version."""
+    count = len(call.get("generated_ids") or ())
+    starts: list[tuple[int, str | None]] = [(int(at), version) for at, version in call.get("versions") or ()]
+    if not starts or starts[0][0] > 0:
+        starts.insert(0, (0, call.get("policy_version")))
+    ends = [*(at for at, _ in starts[1:]), count]
+    return [(at, end, version) for (at, version), end in zip(starts, ends, strict=True) if at < end]
 
 
 def id_array(ids: list[int] | array[int]) -> array[int]:

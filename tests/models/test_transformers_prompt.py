@@ -1,9 +1,8 @@
-"""Prompts from chat templates repeat generated ids exactly if the template repeats their text."""
+"""Prompts from chat templates repeat generated ids exactly, whatever a parser or the template would write."""
 
 from __future__ import annotations
 
 import functools
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,8 +12,10 @@ from tiny_transformers import CONTROL, TEMPLATES, tokenizer
 
 from ludus.errors import Failure, UserError
 from ludus.model import Request
-from ludus.models.transformers_prompt import Prompts, Written, items_of, remember
-from ludus.response import Item, function_call, function_call_output, reasoning
+from ludus.models.history import EarlierReasoning
+from ludus.models.token_answers import TokenAnswers
+from ludus.models.transformers_prompt import Prompts, items_of
+from ludus.response import Item, function_call, function_call_output, message, reasoning
 from ludus.tokens import TokenLog, Tokens, sequences
 
 WORDS = st.text(alphabet="aeioubcd \n.é✓", max_size=12)
@@ -37,26 +38,39 @@ def byte_ids(text: str) -> list[int]:
     return [id for letter in text for id in words().encode(letter, add_special_tokens=False)]
 
 
-def calls_of(name: str, turns: list[tuple[str, str]], *, session: bool = True, **params: Any) -> list[Tokens]:
+@functools.cache
+def answers_of(name: str, earlier_reasoning: EarlierReasoning) -> TokenAnswers:
+    return TokenAnswers(tokenizer(name), {}, name=name, context=10**6, earlier_reasoning=earlier_reasoning)
+
+
+def calls_of(
+    name: str,
+    turns: list[tuple[str, str]],
+    *,
+    earlier_reasoning: EarlierReasoning = "keep",
+    known: bool = True,
+    ended: bool = True,
+    **params: Any,
+) -> list[Tokens]:
     """The tokens of each model call in a conversation; `turns` are pairs of user text and generated text."""
-    prompts, written = prompts_of(name), Written()
+    answers = answers_of(name, earlier_reasoning)
     items: list[Item] = []
     calls: list[Tokens] = []
     for said, text in turns:
-        last = items[-1] if items else {}
-        if last.get("type") == "function_call":
-            items.append(function_call_output(last["call_id"], said))
-        else:
+        done = {item["call_id"] for item in items if item.get("type") == "function_call_output"}
+        asked = [item for item in items if item.get("type") == "function_call" and item["call_id"] not in done]
+        items += [function_call_output(call["call_id"], said) for call in asked]
+        if not asked:
             items.append({"role": "user", "content": said})
-        prompt = prompts.text(Request(list(items), params=params), written)
-        ids = prompts.ids(prompt, calls[-1] if calls else None)
-        assert prompts.decode(ids) == prompt.replace("\ufdd0", ""), "the ids decode to the rendered text"
-        calls.append(Tokens(ids, [*byte_ids(text), words().convert_tokens_to_ids(end_of(name))], [-1.0]))
-        calls[-1].logprobs *= len(calls[-1].generated_ids)
-        made = items_of(text, prompt, key=str(len(items)))
-        if session:
-            remember(written, len(items), made, text)
-        items += made
+        request = Request(list(items), tokens=calls[-1] if calls else None, params=params)
+        prompt = answers.prompt(request)
+        end = [words().convert_tokens_to_ids(end_of(name))] if ended else []
+        tokens = Tokens(prompt.ids, [*byte_ids(text), *end], [])
+        tokens.logprobs = [-1.0] * len(tokens.generated_ids)
+        calls.append(tokens)
+        items = [*items, *answers.response(request, prompt, [], tokens, complete=True).output]
+        if not known:
+            tokens.conversation = None
     return calls
 
 
@@ -84,58 +98,87 @@ TURNS = st.lists(st.tuples(WORDS, SPOKEN), min_size=1, max_size=4)
 
 
 @settings(max_examples=60, deadline=None)
-@given(TURNS)
-def test_a_template_that_keeps_thinking_makes_one_sequence(turns: list[tuple[str, str]]) -> None:
-    calls = calls_of("chatml", turns, tools=[ADD])
+@given(TURNS, st.sampled_from(sorted(TEMPLATES)), st.booleans(), st.booleans())
+def test_a_conversation_is_one_sequence_with_every_template(
+    turns: list[tuple[str, str]], name: str, known: bool, ended: bool
+) -> None:
+    calls = calls_of(name, turns, tools=[ADD], known=known, ended=ended)
     assert all(map(continues, calls, calls[1:]))
     assert count_sequences(calls) == 1
 
 
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_is_added_is_what_the_template_writes(name: str, ended: bool) -> None:
+    _, second = calls_of(name, [("aa", "ae"), ("io", "ou")], ended=ended)
+    whole = prompts_of(name).text(
+        Request([{"role": "user", "content": "aa"}, message("ae"), {"role": "user", "content": "io"}])
+    )
+    assert prompts_of(name).decode(list(second.prompt_ids)) == whole
+
+
+def test_a_turn_without_its_end_gets_it_as_context() -> None:
+    cut = calls_of("chatml", [("a", "b"), ("c", "d")], ended=False)
+    log = TokenLog()
+    (sequence,) = sequences([log.add(call) for call in cut])
+    end = words().convert_tokens_to_ids("<|im_end|>")
+    at = len(cut[0].prompt_ids) + len(cut[0].generated_ids)
+    assert (sequence.ids[at], sequence.mask[at]) == (end, 0), "the policy did not write it"
+
+
+def test_an_answer_that_was_cut_off_goes_on_where_it_ended() -> None:
+    answers = answers_of("chatml", "keep")
+    request = Request("a")
+    prompt = answers.prompt(request)
+    first = Tokens(prompt.ids, byte_ids("bc"), [-1.0] * 2)
+    said = answers.response(request, prompt, [], first, complete=False)
+    again = answers.prompt(Request([*request.input, *said.output], tokens=first))
+    assert again.ids == [*first.prompt_ids, *first.generated_ids]
+
+
 @settings(max_examples=60, deadline=None)
 @given(TURNS)
-def test_a_template_that_drops_thinking_breaks_the_sequence_there_and_nowhere_else(
-    turns: list[tuple[str, str]],
-) -> None:
-    calls = calls_of("forgetful", turns, tools=[ADD])
-    thought = ["</think>" in text for _, text in turns]
-    assert [continues(*pair) for pair in pairwise(calls)] == [not kept for kept in thought[:-1]]
-    assert count_sequences(calls) == 1 + sum(thought[:-1])
+def test_dropped_thinking_begins_a_sequence_if_the_setting_says_so(turns: list[tuple[str, str]]) -> None:
+    calls = calls_of("forgetful", turns, earlier_reasoning="new_sequence", tools=[ADD])
+    assert count_sequences(calls) <= 1 + sum("</think>" in text for _, text in turns[:-1])
 
 
-@settings(max_examples=60, deadline=None)
-@given(TURNS, st.sampled_from(sorted(TEMPLATES)), st.booleans())
-def test_with_every_template_each_generated_id_is_trained_on_once(
-    turns: list[tuple[str, str]], name: str, session: bool
-) -> None:
-    assert 1 <= count_sequences(calls_of(name, turns, session=session, tools=[ADD])) <= len(turns)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(WORDS, st.tuples(THOUGHT, WORDS).map("".join)), min_size=2, max_size=4))
-def test_without_a_session_thinking_and_texts_are_repeated_too(turns: list[tuple[str, str]]) -> None:
-    assert count_sequences(calls_of("chatml", turns, session=False)) == 1
-
-
-def test_a_template_with_reasoning_content_decides_which_thinking_stays() -> None:
-    calls = calls_of("tools", [("b", f"<think>c</think>{CALL}"), ("1", "<think>d</think>e"), ("a", "b")], tools=[ADD])
-    first, second, third = calls
+def test_a_template_decides_which_thinking_goes() -> None:
+    turns = [("b", f"<think>c</think>{CALL}"), ("1", "<think>d</think>e"), ("a", "b")]
+    first, second, third = calls_of("tools", turns, tools=[ADD], earlier_reasoning="new_sequence")
     assert continues(first, second), "a tool answered, and the thinking stays"
     assert not continues(second, third), "the user spoke, and the thinking goes"
+    assert third.broke == "the chat template drops earlier reasoning"
+    assert count_sequences(calls_of("tools", turns, tools=[ADD])) == 1, "or it is kept"
+
+
+def test_changed_items_and_tools_begin_a_sequence() -> None:
+    answers = answers_of("tools", "keep")
+    request = Request("a", tools=[ADD])
+    prompt = answers.prompt(request)
+    tokens = Tokens(prompt.ids, byte_ids("b"), [-1.0])
+    said = answers.response(request, prompt, [], tokens, complete=True).output
+    more = [*said, {"role": "user", "content": "c"}]
+    assert answers.prompt(Request([*request.input, *more], tokens=tokens, tools=[ADD])).broke is None
+    edited = answers.prompt(Request([{"role": "user", "content": "A"}, *more], tokens=tokens, tools=[ADD]))
+    assert edited.broke == "an earlier item of the conversation was changed"
+    other = answers.prompt(Request([*request.input, *more], tokens=tokens, tools=[]))
+    assert other.broke == "the tools or the instructions were changed"
 
 
 def test_a_call_item_without_raw_text_is_passed_to_the_template_as_a_tool_call() -> None:
     call = function_call("add", '{"n": 1}', call_id="call_1")
     items = [{"role": "user", "content": "a"}, reasoning("b"), call, function_call_output("call_1", "c")]
-    text = prompts_of("tools").text(Request(items, tools=[ADD]), {})
+    text = prompts_of("tools").text(Request(items, tools=[ADD]))
     assert '<think>b</think>\n<tool_call>\n{"name": "add", "arguments": {"n": 1}}\n</tool_call><|im_end|>' in text
     assert "<|im_start|>tool\nc<|im_end|>" in text
     assert '"parameters": {"type": "object"' in text
 
 
 def test_a_template_without_tools_gets_them_as_instructions() -> None:
-    text = prompts_of("chatml").text(Request("a", tools=[ADD], instructions="Be kind."), {})
+    text = prompts_of("chatml").text(Request("a", tools=[ADD], instructions="Be kind."))
     assert text.startswith("<|im_start|>system\nBe kind.\n\nYou can call these tools:")
-    assert "tools" not in prompts_of("chatml").text(Request("a", tools=[ADD], tool_choice="none"), {})
+    assert "tools" not in prompts_of("chatml").text(Request("a", tools=[ADD], tool_choice="none"))
 
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
@@ -149,7 +192,7 @@ def test_control_tokens_in_user_tool_and_system_text_are_plain_text(name: str) -
             function_call("add", "{}", call_id="call_1"),
             function_call_output("call_1", said),
         ]
-        return prompts.ids(prompts.text(Request(items, tools=[{**ADD, "description": said}]), {}), None)
+        return prompts.ids(prompts.text(Request(items, tools=[{**ADD, "description": said}])))
 
     assert forged in prompts.decode(ids(forged))
     control = set(words().convert_tokens_to_ids(CONTROL))
@@ -178,7 +221,7 @@ def test_a_conversation_that_the_template_refuses_is_a_bad_request() -> None:
     strict = tokenizer()
     strict.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(Failure, match="roles must alternate") as failure:
-        Prompts(strict, {}).text(Request("a"), {})
+        Prompts(strict, {}).text(Request("a"))
     assert failure.value.kind == "bad_request"
 
 

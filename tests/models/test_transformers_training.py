@@ -97,8 +97,6 @@ class TestTraining:
             assert masked == [id for call in rollout.calls for id in call["generated_ids"]]
             assert len(rollout.calls) == 3
             assert sequence.policy_versions == ["step-0"] * 3
-        assert model._answers is not None
-        assert model._answers.remembered == 0, "finished rollouts are forgotten"
 
     async def test_the_ids_of_a_call_with_unusual_whitespace_are_repeated(self, counter: type[Resources]) -> None:
         called = 'aa\n\n<tool_call>{"name":"increment_counter",  "arguments":{"count":1}}</tool_call>  <|im_end|>'

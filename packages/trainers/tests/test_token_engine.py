@@ -39,7 +39,7 @@ async def test_a_rollout_of_two_turns_is_one_row_with_the_ids_of_the_engine() ->
     assert (row.reward, row.versions, dict(player.counts)) == (0.75, [1, 2], {"trained": 1, "failed": 0, "missing": 0})
 
 
-async def test_a_template_that_drops_earlier_thinking_makes_two_rows_and_never_one() -> None:
+async def test_thinking_that_a_template_drops_makes_two_rows_if_the_setting_says_so() -> None:
     stub = StubEngine("forgetful")
     spoken = stub.tokenizer.encode(THOUGHT, add_special_tokens=False)
 
@@ -47,7 +47,9 @@ async def test_a_template_that_drops_earlier_thinking_makes_two_rows_and_never_o
         ids, logprobs = stub.generate(call.ids)
         return GeneratedIds(spoken + ids, [-0.5] * len(spoken) + logprobs)
 
-    player = RolloutPlayer(Doubling, model=TokenEngine(generate, stub.tokenizer), policy=GroupPolicy(replacements=0))
+    config = TokenEngine.Config(earlier_reasoning="new_sequence")
+    model = TokenEngine(generate, stub.tokenizer, config=config)
+    player = RolloutPlayer(Doubling, model=model, policy=GroupPolicy(replacements=0))
     member = await player.member(ROW)
     assert member is not None
     rows = rows_of(member)

@@ -15,10 +15,10 @@ from orjson import Fragment
 
 from ludus.http.connection import HttpReply
 from ludus.model import Request
+from ludus.models.history import by_model
 from ludus.models.openai import OpenAIModel
 from ludus.models.transport import HttpOptions
 from ludus.remote.http import CALL
-from ludus.response import Item
 from ludus.runtime.encoding import encode
 from ludus.tokens import put_tokens
 
@@ -46,7 +46,7 @@ class RemoteModel(OpenAIModel):
     def _responses_body(self, request: Request) -> dict[str, Any]:
         body = super()._responses_body(request)
         if request.tokens is not None:
-            last = max((index for index, item in enumerate(request.input) if _by_model(item)), default=None)
+            last = max((index for index, item in enumerate(request.input) if by_model(item)), default=None)
             if last is not None:
                 with_tokens = [request.input[last]]
                 put_tokens(with_tokens, request.tokens)
@@ -78,8 +78,3 @@ class RemoteModel(OpenAIModel):
             return sent | {CALL: encode(call).decode()}
         # As ASCII without line breaks: a session holds a task's id, which may be any text.
         return sent | {CALL: json.dumps(call)}
-
-
-def _by_model(item: Item) -> bool:
-    """Whether the model wrote an item."""
-    return item.get("type", "message") in ("function_call", "reasoning") or item.get("role") == "assistant"

@@ -3,8 +3,7 @@
 Requests are decoded together on a thread; later requests join as soon as there is room (`max_batch`). Guarantees:
 
 - `prompt_ids` are exactly the ids of the prompt. `generated_ids` are all generated ids, including the end token and the
-  stop string, if any. A later call of a rollout repeats them id for id if the chat template repeats their text, so that
-  a rollout is one training sequence.
+  stop string, if any. A later call of a rollout repeats them id for id, so that a rollout is one training sequence.
 - `logprobs` are those of the distribution that was sampled from, after temperature and top_p; at temperature 0 they
   are those of the model. The model's other generation settings (penalties, suppressed tokens) are ignored.
 - `policy_version` is read when a request starts. Update the weights inside `async with paused()`, while none runs.
@@ -30,8 +29,9 @@ from pydantic import Field
 from ludus.errors import Failure, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
+from ludus.models.history import EarlierReasoning
 from ludus.models.sampling import sampling_of
-from ludus.models.token_answers import TokenAnswers
+from ludus.models.token_answers import RenderedPrompt, TokenAnswers
 from ludus.models.transformers_batch import BatchedRequest, Batches, Take
 from ludus.models.transformers_load import end_ids, library, load
 from ludus.response import Response
@@ -70,6 +70,8 @@ class TransformersModel(Model):
         context: int | None = Field(default=None, ge=1)
         #: arguments of the chat template
         chat_template_kwargs: dict[str, Any] = {}
+        #: where the template drops earlier reasoning: keep its ids, or begin a new training sequence
+        earlier_reasoning: EarlierReasoning = "keep"
         max_batch: int = Field(default=16, ge=1)
         batch_wait_ms: float = Field(default=5.0, ge=0)
         #: for requests without their own
@@ -112,9 +114,11 @@ class TransformersModel(Model):
         self._context: int = self.config.context or model_context or _UNBOUNDED
         self._embeddings = getattr(self._model.get_input_embeddings(), "num_embeddings", None)
         self._decoder: Decoder | None = None
-        template = self.config.chat_template_kwargs
-        self._answers = TokenAnswers(tokenizer, template, name=self.name, context=self._context)
-        self._answers.ends |= end_ids(self._model)
+        template, reasoning = self.config.chat_template_kwargs, self.config.earlier_reasoning
+        self._answers = TokenAnswers(
+            tokenizer, template, name=self.name, context=self._context, earlier_reasoning=reasoning
+        )
+        self._answers.ends.update(end_ids(self._model))
         self._batches.start()
 
     async def stop(self) -> None:
@@ -140,11 +144,6 @@ class TransformersModel(Model):
             model.policy_version = f"step-{step}"
         """
         return self._batches.paused()
-
-    def forget(self, session: str) -> None:
-        """Forget the texts of a finished rollout."""
-        if self._answers is not None:
-            self._answers.forget(session)
 
     def stats(self) -> dict[str, Any]:
         """Counts of batches, requests and generated tokens, and the seconds spent."""
@@ -198,7 +197,8 @@ class TransformersModel(Model):
         request = queued.request
         sampling = sampling_of(request, self.config)
         assert self._answers is not None
-        text, prompt = self._answers.prompt(request)
+        rendered = self._answers.prompt(request)
+        prompt = rendered.ids
         if self._embeddings is not None and (largest := max(prompt, default=0)) >= self._embeddings:
             cause = f"the prompt has token {largest:,}, and the model knows {self._embeddings:,} tokens"
             raise Failure("unknown_token", cause)
@@ -211,7 +211,7 @@ class TransformersModel(Model):
             top_p=float(sampling.top_p),
             random=Random() if sampling.seed is None else Random(f"{sampling.seed}:{request.turn}"),
         )
-        return _Prepared(queued, row, text, sampling.stops, str(self.policy_version))
+        return _Prepared(queued, row, rendered, sampling.stops, str(self.policy_version))
 
     def _end_check(self, stops: list[str]) -> Callable[[list[int]], bool]:
         assert self._answers is not None
@@ -235,17 +235,17 @@ class TransformersModel(Model):
         tokens = Tokens(row.prompt, row.generated, row.logprobs, prepared.version, drawn)
         assert self._answers is not None
         return self._answers.response(
-            prepared.queued.request, prepared.text, prepared.stops, tokens, complete=row.complete
+            prepared.queued.request, prepared.prompt, prepared.stops, tokens, complete=row.complete
         )
 
 
 @dataclass(slots=True)
 class _Prepared:
-    """A request with its row, the rendered text of its prompt, its stop strings and the policy version."""
+    """A request with its row, its prompt, its stop strings and the policy version."""
 
     queued: BatchedRequest
     row: Row
-    text: str
+    prompt: RenderedPrompt
     stops: list[str]
     version: str
 

@@ -24,6 +24,7 @@ from pydantic import Field
 from ludus.errors import Failure
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
+from ludus.models.history import EarlierReasoning
 from ludus.models.sampling import Sampling, sampling_of
 from ludus.models.token_answers import RenderedPrompt, TokenAnswers
 from ludus.response import Response
@@ -69,6 +70,8 @@ class TokenEngine(Model):
         context: int = Field(default=2**31, ge=1)
         #: arguments of the chat template
         chat_template_kwargs: dict[str, Any] = {}
+        #: where the template drops earlier reasoning: keep its ids, or begin a new training sequence
+        earlier_reasoning: EarlierReasoning = "keep"
         logprobs: Literal["sampled", "model"] = "sampled"
         #: for requests without their own
         temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
@@ -87,7 +90,13 @@ class TokenEngine(Model):
         self.policy_version = 0
         self._engine = generate
         settings = self.config.chat_template_kwargs
-        self._answers = TokenAnswers(tokenizer, settings, name=name, context=self.config.context)
+        self._answers = TokenAnswers(
+            tokenizer,
+            settings,
+            name=name,
+            context=self.config.context,
+            earlier_reasoning=self.config.earlier_reasoning,
+        )
         self._tokenizing = Lock()
 
     @property
@@ -113,10 +122,6 @@ class TokenEngine(Model):
             self.observer.answered(time.perf_counter() - began)
         return response
 
-    def forget(self, session: str) -> None:
-        """Forget the texts of a finished rollout."""
-        self._answers.forget(session)
-
     def _prompt(self, request: Request) -> RenderedPrompt:
         with self._tokenizing:
             return self._answers.prompt(request)
@@ -134,4 +139,4 @@ class TokenEngine(Model):
         tokens = Tokens(prompt.ids, list(generated.ids), list(logprobs), str(version), drawn)
         complete = not generated.cut or (bool(generated.ids) and generated.ids[-1] in self._answers.ends)
         with self._tokenizing:
-            return self._answers.response(request, prompt.text, sampling.stops, tokens, complete=complete)
+            return self._answers.response(request, prompt, sampling.stops, tokens, complete=complete)
