@@ -38,7 +38,7 @@ class NewSequence(Exception):
     """The ids so far cannot be continued. Its text says why."""
 
 
-class Conversation(NamedTuple):
+class HeldConversation(NamedTuple):
     """What the ids of a call hold: the items of its request and its answer, and the frame around them.
 
     The items before `since` are as the template wrote them, not as they were sampled.
@@ -58,9 +58,9 @@ def keep_history(request: Request, response: Response) -> Response:
     """Note on the tokens of an answer which conversation they hold, for the next request."""
     if (tokens := response.tokens) is not None:
         before = request.tokens.conversation if request.tokens is not None else None
-        kept = before.since if isinstance(before, Conversation) else 0
+        kept = before.since if isinstance(before, HeldConversation) else 0
         since = kept if tokens.broke is None else len(request.input)
-        tokens.conversation = Conversation([*request.input, *response.output], _frame(request), since)
+        tokens.conversation = HeldConversation([*request.input, *response.output], _frame(request), since)
     return response
 
 
@@ -69,7 +69,7 @@ def added_items(request: Request) -> list[Item]:
     if request.tokens is None:
         raise NewSequence("it is the first call")
     before = request.tokens.conversation
-    if isinstance(before, Conversation):
+    if isinstance(before, HeldConversation):
         count = len(before.items)
         if request.input[:count] != before.items:
             raise NewSequence("an earlier item of the conversation was changed")
@@ -208,7 +208,7 @@ def _with(request: Request, items: list[Item]) -> Request:
 def _has_reasoning(request: Request, added: int) -> bool:
     """Whether the ids hold reasoning since the last message of the user that the model has read."""
     before = request.tokens.conversation if request.tokens is not None else None
-    since = before.since if isinstance(before, Conversation) else 0
+    since = before.since if isinstance(before, HeldConversation) else 0
     for item in reversed(request.input[since : len(request.input) - added]):
         if item.get("type") == "reasoning":
             return True
