@@ -112,6 +112,10 @@ class Model:
         """Answer one request."""
         raise TypeError(f"{type(self).__name__} does not define respond()")
 
+    async def count_tokens(self, request: Request) -> int | None:
+        """The tokens of a request's prompt; None if the model's tokenizer is not here."""
+        return None
+
     def forget(self, session: str) -> None:
         """Called when a rollout is over: drop the state of its session."""
 

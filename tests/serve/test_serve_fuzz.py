@@ -23,7 +23,9 @@ from ludus.response import Response, function_call, message, reasoning
 from ludus.serve.models import ModelApp
 from ludus.tokens import Tokens
 
-RESPONSES, CHAT, ANTHROPIC = ROUTES = ("/v1/responses", "/v1/chat/completions", "/v1/messages")
+RESPONSES, CHAT, ANTHROPIC = "/v1/responses", "/v1/chat/completions", "/v1/messages"
+GEMINI = "/v1beta/models/m:generateContent"
+ROUTES = (RESPONSES, CHAT, ANTHROPIC, GEMINI)
 FUZZ = settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -92,6 +94,17 @@ CHAT_FIELDS: Json = {
     "stop": ["END"],
     "functions": None,
 }
+GEMINI_FIELDS: Json = {
+    "systemInstruction": {"parts": [{"text": "Be brief."}]},
+    "tools": [{"functionDeclarations": [{"name": "look", "parameters": {"type": "OBJECT", "nullable": True}}]}],
+    "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["look"]}},
+    "generationConfig": {"temperature": 0.5, "stopSequences": ["END"], "thinkingConfig": {"thinkingLevel": "LOW"}},
+}
+CONTENTS = [
+    {"role": "user", "parts": [{"text": "hi"}, {"inlineData": {"mimeType": "image/png", "data": "aGk="}}]},
+    {"role": "model", "parts": [{"text": "hm", "thought": True}, {"functionCall": {"name": "look", "args": {}}}]},
+    {"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"output": "it"}}}]},
+]
 
 
 @st.composite
@@ -99,11 +112,13 @@ def bodies(draw: Any, path: str) -> Json:
     """Valid requests: a conversation and some fields of the dialect, streamed or not."""
     if path == ANTHROPIC:
         body = {"messages": MESSAGES["messages"][: draw(st.integers(1, 3))]}
+    elif path == GEMINI:
+        body = {"contents": CONTENTS[: draw(st.integers(1, 3))]}
     elif path == CHAT:
         body = {"messages": to_messages(draw(conversations())) or [{"role": "user", "content": "hi"}]}
     else:
         body = {"input": draw(st.text() | conversations())}
-    fields = {RESPONSES: RESPONSES_FIELDS, CHAT: CHAT_FIELDS, ANTHROPIC: MESSAGES}[path]
+    fields = {RESPONSES: RESPONSES_FIELDS, CHAT: CHAT_FIELDS, ANTHROPIC: MESSAGES, GEMINI: GEMINI_FIELDS}[path]
     for key in draw(st.lists(st.sampled_from(sorted(fields)), unique=True)):
         body.setdefault(key, fields[key])
     return {**body, "stream": draw(st.booleans())}
@@ -119,9 +134,9 @@ def status_of(runner: asyncio.Runner, path: str, body: bytes, model: Model | Non
     """The status of a reply, after a check of its body."""
     status, answer = runner.run(ask(ModelApp(model or Answering()), path, body))
     if status != 200:
-        assert json.loads(answer)["detail"]
+        assert json.loads(answer)["error"]["message"]
     elif not answer.startswith((b"data: ", b"event: ")):
-        assert json.loads(answer)["id"]
+        assert json.loads(answer)["responseId" if path == GEMINI else "id"]
     return status
 
 
@@ -151,7 +166,7 @@ def test_a_request_with_junk_in_it_is_answered_or_refused(runner: asyncio.Runner
 def test_a_malformed_response_of_the_model_is_never_a_4xx(runner: asyncio.Runner, path: str, stream: bool):
     usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5, "input_tokens_details": {"cached_tokens": 1}}
     items = (reasoning("hm"), message("Hello."), function_call("look", {"at": "it"}, call_id="call_1"))
-    asked = {"input": "hi", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
+    asked = {"input": "hi", "messages": [{"role": "user", "content": "hi"}], "contents": CONTENTS, "stream": stream}
 
     @FUZZ
     @given(broken(Response.of(*items, usage=usage, incomplete_details=None, error=None).data))
@@ -181,7 +196,7 @@ def test_a_body_that_is_not_json_is_refused(runner: asyncio.Runner, path: str):
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("depth", [150, 250, 1_000, 100_000])
 def test_deep_nesting_is_refused(runner: asyncio.Runner, path: str, depth: int):
-    start = '{"input":"hi","messages":[{"role":"user","content":"hi"}]'
+    start = '{"input":"hi","messages":[{"role":"user","content":"hi"}],"contents":[]'
     found = set()
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         nested = opening * depth + "1" + closing * depth

@@ -33,6 +33,7 @@ from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import without_keys_and_paths
+from ludus.runtime.threads import in_thread
 
 KEPT_OUTPUT = 64 << 10
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ")
@@ -80,7 +81,7 @@ class CommandAgent(Agent):
                 _note_changes(episode, program)
                 return reason
             finally:
-                shutil.rmtree(folder, ignore_errors=True)
+                await in_thread(shutil.rmtree, folder, ignore_errors=True)  # a program may leave thousands of files
 
     async def _run(self, episode: Episode, program: ProgramCalls, folder: Path) -> str:
         words = [word if number else shutil.which(word) or word for number, word in enumerate(self.config.command)]

@@ -10,23 +10,20 @@ import asyncio
 import contextlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
 from hashlib import blake2b
 from time import perf_counter
 from typing import Any, ClassVar, Self
 
 from ludus.agents.echoes import echo_of
-from ludus.dialects.chat import request_from_chat
-from ludus.dialects.messages import request_from_messages
 from ludus.episode import Episode
 from ludus.errors import Failure
-from ludus.http.app import App, Handler
-from ludus.http.gemini import gemini_handler
+from ludus.http.exchange import HttpExchange, exchange_of
 from ludus.http.guard import is_open, token_of
 from ludus.http.listening import Listening, bind
 from ludus.http.messages import Incoming, Refusal, Reply
-from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, models_reply, responses_reply
-from ludus.model import Request
+from ludus.http.model_routes import ModelRoutes
+from ludus.http.replies import TRANSPORT, envelope
+from ludus.model import Model, Request
 from ludus.response import Item, Response
 from ludus.runtime.boundary import step
 from ludus.tokens import tokens_from_items
@@ -38,17 +35,24 @@ SAMPLING = frozenset(
 REMEMBERED = 16  # delivered answers that are kept, for a client that did not receive its copy
 
 Body = dict[str, Any]
-ToRequest = Callable[[Body], Body]
-ToReply = Callable[[Body, Body], Reply]
 
 
 class _Call:
-    """A call to the model: its answer, how many requests wait for it, and whether the client left without it."""
+    """A call to the model: its answer, and the exchanges that it is the answer of."""
 
     def __init__(self, answer: asyncio.Task[Body]) -> None:
         self.answer = answer
-        self.waiting = 0
-        self.lost = False
+        self.clients: list[HttpExchange | None] = []
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether every client left before it had the whole reply: the same request once more is a retry."""
+        return all(client is not None and client.disconnected for client in self.clients)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is no answer, and will be none: the same request once more asks the model again."""
+        return self.answer.done() and (self.answer.cancelled() or self.answer.exception() is not None)
 
 
 class ProgramCalls:
@@ -80,7 +84,7 @@ class ProgramCalls:
         key = blake2b(incoming.body, digest_size=16).digest()
         call, before = self._calls.get(key), self.failure
         is_retry = (incoming.header(b"x-stainless-retry-count") or "0") != "0"
-        if call is None or not (is_retry or call.lost):
+        if call is None or call.has_failed or not (is_retry or call.is_lost):
             if len(self._episode.calls) >= self._max_calls:
                 self.refused = True
                 raise Refusal(400, f"this rollout has made all of its {self._max_calls} model calls (agent.max_steps)")
@@ -88,18 +92,16 @@ class ProgramCalls:
             self._answering.add(call.answer)
             call.answer.add_done_callback(self._answering.discard)
             self._remember(key, call)
-        call.waiting += 1
-        try:
-            answer = await incoming.cancel_on_disconnect(asyncio.shield(call.answer))
-            call.lost = False
-        except Refusal:  # the client left; it may repeat its request
-            call.lost = call.waiting == 1
-            raise
-        finally:
-            call.waiting -= 1
+        call.clients.append(exchange_of(incoming.receive))
+        answer = await incoming.cancel_on_disconnect(asyncio.shield(call.answer))
         if self.failure is before:  # this call began after the one that failed: the program has recovered
             self.failure = None
         return answer
+
+    @property
+    def model(self) -> Model:
+        """The model of the rollout."""
+        return self._episode.model
 
     async def call_tool(self, name: str, arguments: str) -> str:
         """Run a tool of the task. Its output enters the trajectory with the program's next model call."""
@@ -113,11 +115,11 @@ class ProgramCalls:
             answer.cancel()
 
     def _remember(self, key: bytes, call: _Call) -> None:
-        """Keep a call for a client that repeats it, and drop old calls whose answers were delivered."""
+        """Keep a call for a client that repeats it, and drop old calls that are over."""
         calls = self._calls
         calls[key] = call
         calls.move_to_end(key)
-        old = [key for key, call in calls.items() if call.answer.done() and not call.waiting and not call.lost]
+        old = [key for key, call in calls.items() if call.has_failed or (call.answer.done() and not call.is_lost)]
         for key in old[: max(0, len(calls) - REMEMBERED)]:
             del calls[key]
 
@@ -167,7 +169,7 @@ class ProgramCalls:
         return {**asked, **own}
 
 
-class Proxy(App):
+class Proxy(ModelRoutes):
     """A server for programs: four model dialects, and the tools. A request's key says which rollout it belongs to."""
 
     #: offer channels: only to programs whose client is ours
@@ -178,12 +180,6 @@ class Proxy(App):
         self._programs: dict[str, ProgramCalls] = {}
         self._listening: Listening | None = None
         self._url = ""
-        self.routes |= {
-            ("POST", "/v1/responses"): self._dialect(lambda body: body, responses_reply),
-            ("POST", "/v1/chat/completions"): self._dialect(request_from_chat, chat_reply),
-            ("POST", "/v1/messages"): self._dialect(request_from_messages, messages_reply),
-            ("GET", "/v1/models"): self._models,
-        }
         self.other = self._tool
 
     async def __aenter__(self) -> Self:
@@ -213,21 +209,13 @@ class Proxy(App):
         if not is_open(incoming):
             self._program(incoming)
 
-    def _dialect(self, to_request: ToRequest, to_reply: ToReply) -> Any:
-        async def handle(incoming: Incoming) -> Reply:
-            body = incoming.json()
-            return to_reply(body, await self._program(incoming).answer(incoming, to_request(body)))
-
-        return handle
-
-    def _other(self, incoming: Incoming) -> Handler:
-        return gemini_handler(incoming, self._answer) or super()._other(incoming)
-
-    async def _answer(self, incoming: Incoming, body: Body) -> Body:
+    async def respond_to(self, incoming: Incoming, body: Body) -> Body:
+        """The answer to a model call of a program."""
         return await self._program(incoming).answer(incoming, body)
 
-    async def _models(self, incoming: Incoming) -> Reply:
-        return models_reply("policy")
+    def model_for(self, incoming: Incoming) -> Model:
+        """The model of the program's rollout."""
+        return self._program(incoming).model
 
     async def _tool(self, incoming: Incoming) -> Reply:
         prefix, name = incoming.path[:7], incoming.path[7:]

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from ludus.errors import Failure, UserError
 from ludus.http.exchange import exchange_of
 from ludus.http.guard import Guard
-from ludus.http.messages import Incoming, Receive, Refusal, Reply, Scope, Send
+from ludus.http.messages import Headers, Incoming, Receive, Refusal, Reply, Scope, Send
 from ludus.http.prometheus import Metric, prometheus_reply
 from ludus.runtime.boundary import is_cancelled
 from ludus.runtime.encoding import encode
@@ -45,6 +45,7 @@ class App:
         self.guard = guard or Guard()
         self.routes: dict[tuple[str, str], Handler] = {("GET", "/"): _alive, ("GET", "/health"): self.health}
         self.routes["GET", "/metrics"] = self._metrics
+        self.routes["HEAD", "/"] = _alive  # some programs look whether a server is there before they use it
         self.other: Handler | None = None
         self.requests: Counter[tuple[str, int]] = Counter()
         self.seconds = 0.0
@@ -62,6 +63,7 @@ class App:
         try:
             if incoming.path.startswith(ROLLOUT_PREFIX):
                 _strip(incoming)
+            _refuse_websockets(incoming)
             self.admit(incoming)
             handler = self.routes.get((incoming.method, incoming.path))
             route = incoming.path if handler is not None else "other"
@@ -103,11 +105,11 @@ class App:
 
     async def refuse(self, refused: Refusal, send: Send) -> None:
         """Send a refusal."""
-        await _send(_refusal_reply(refused), send)
+        await _send(Reply(encode(refused.content), refused.status, headers=refused.headers), send)
 
     def _failed(self, error: Exception, incoming: Incoming) -> Reply:
         if isinstance(error, Refusal):
-            return _refusal_reply(error)
+            return self.error_reply(incoming, error.status, error.content, error.headers)
         failure = error if isinstance(error, Failure) else Failure.of(error, "agent")
         status = 400 if isinstance(error, UserError) or failure.kind in BAD_REQUEST else status_of(failure)
         if failure.kind == "crash" and not isinstance(error, UserError):
@@ -115,7 +117,11 @@ class App:
             log.error("%s %s failed\n%s", incoming.method, incoming.path, text)
         detail = str(error) if isinstance(error, UserError) else failure.cause
         content = {"detail": without_keys_and_paths(detail), "stage": failure.stage, "kind": failure.kind}
-        return Reply(encode(content), status)
+        return self.error_reply(incoming, status, content, [])
+
+    def error_reply(self, incoming: Incoming, status: int, content: dict[str, Any], headers: Headers) -> Reply:
+        """The reply to a request that was refused or failed. `content` has a `detail`."""
+        return Reply(encode(content), status, headers=headers)
 
     async def health(self, incoming: Incoming) -> Reply:
         """The status `ok`, with the gauges of the server."""
@@ -138,10 +144,6 @@ class App:
         return prometheus_reply(metrics)
 
 
-def _refusal_reply(refused: Refusal) -> Reply:
-    return Reply(encode(refused.content), refused.status, headers=refused.headers)
-
-
 def _stopping() -> Refusal | None:
     """The refusal of a request whose task was cancelled: a server cancels requests only when it stops."""
     return Refusal(503, "the server is stopping", kind="disconnected") if is_cancelled() else None
@@ -154,6 +156,14 @@ def status_of(failure: Failure) -> int:
 
 async def _alive(incoming: Incoming) -> Reply:
     return Reply(b'{"status":"ok"}')
+
+
+def _refuse_websockets(incoming: Incoming) -> None:
+    """Refuse to switch to WebSockets at once: a client that hears 426 goes on with plain requests."""
+    if incoming.named.get(b"upgrade", b"").lower() == b"websocket":
+        refusal = Refusal(426, "this server has no WebSockets: send plain HTTP requests")
+        refusal.headers += [(b"upgrade", b"HTTP/1.1"), (b"connection", b"close")]
+        raise refusal
 
 
 def _strip(incoming: Incoming) -> None:

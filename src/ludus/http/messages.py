@@ -157,6 +157,14 @@ class Refusal(Exception):
         return cls(422, [_problem(kind, location, message)])
 
 
+def detail_text(detail: Any) -> str:
+    """The detail of an error reply as text: for wrong fields, which FastAPI's format lists, each field's message."""
+    try:
+        return "; ".join(f"{'.'.join(map(str, wrong['loc'][1:])) or 'body'}: {wrong['msg']}" for wrong in detail)
+    except (TypeError, KeyError):
+        return str(detail)
+
+
 def _problem(kind: str, location: list[str | int], message: str) -> dict[str, Any]:
     return {"type": kind, "loc": ["body", *location], "msg": message}
 

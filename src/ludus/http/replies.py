@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
@@ -9,6 +10,7 @@ from uuid import uuid4
 
 from ludus.dialects.chat_answer import answer_to_chat
 from ludus.dialects.chat_stream import chat_chunks
+from ludus.dialects.errors import Dialect, error_event
 from ludus.dialects.gemini_answer import answer_to_gemini, gemini_chunks
 from ludus.dialects.messages_answer import answer_to_messages
 from ludus.dialects.messages_stream import message_events
@@ -18,10 +20,15 @@ from ludus.errors import Failure
 from ludus.http.messages import EVENTS, Reply
 from ludus.response import Response, complete_usage
 from ludus.runtime.encoding import encode
+from ludus.runtime.keys import without_keys_and_paths
 from ludus.tokens import put_tokens
+
+log = logging.getLogger("ludus.serve")
 
 #: The fields of a request that are not passed to the model as parameters.
 TRANSPORT = ("input", "model", "stream", "stream_options", "background", "store")
+#: The dialects whose stream events have names.
+_NAMED_EVENTS = ("responses", "messages")
 
 
 def envelope(response: Response, body: dict[str, Any], name: str, *, tokens: bool) -> dict[str, Any]:
@@ -51,15 +58,10 @@ def envelope(response: Response, body: dict[str, Any], name: str, *, tokens: boo
     return data
 
 
-def models_reply(name: str) -> Reply:
-    """The reply to `GET /v1/models` of a server with one model."""
-    return Reply.of({"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "ludus"}]})
-
-
 def responses_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
     """The response as a reply of the Responses API."""
     if body.get("stream"):
-        return _streamed(response_events(response), lambda event: str(event["type"]))
+        return _streamed("responses", response_events(response))
     return Reply(encode(response))
 
 
@@ -70,24 +72,24 @@ def chat_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
         return Reply(encode(completion))
     options = body.get("stream_options")
     usage = bool(isinstance(options, dict) and options.get("include_usage"))
-    return _streamed(chat_chunks(completion, usage=usage), lambda _: None, end=b"data: [DONE]\n\n")
+    return _streamed("chat", chat_chunks(completion, usage=usage), end=b"data: [DONE]\n\n")
 
 
 def messages_reply(body: dict[str, Any], response: dict[str, Any]) -> Reply:
     """The response as a reply of Anthropic Messages."""
     message = _converted(answer_to_messages, response)
     if body.get("stream"):
-        return _streamed(message_events(message), lambda event: str(event["type"]))
+        return _streamed("messages", message_events(message))
     return Reply(encode(message))
 
 
-def gemini_reply(action: str, as_events: bool, response: dict[str, Any]) -> Reply:
+def gemini_reply(response: dict[str, Any], *, streams: bool, as_events: bool) -> Reply:
     """The response as a reply of Gemini's `generateContent` or `streamGenerateContent`: events, or a list of chunks."""
     answer = _converted(answer_to_gemini, response)
-    if action != "streamGenerateContent":
+    if not streams:
         return Reply(encode(answer))
     if as_events:
-        return _streamed(gemini_chunks(answer), lambda _: None)
+        return _streamed("gemini", gemini_chunks(answer))
     return Reply(encode(list(gemini_chunks(answer))))
 
 
@@ -99,12 +101,21 @@ def _converted(convert: Callable[[dict[str, Any]], dict[str, Any]], response: di
         raise Failure("bad_response", error.cause, stage="model") from error
 
 
-def _streamed(
-    events: Iterable[dict[str, Any]], name: Callable[[dict[str, Any]], str | None], end: bytes = b""
-) -> Reply:
+def _streamed(dialect: Dialect, events: Iterable[dict[str, Any]], end: bytes = b"") -> Reply:
+    """A stream of events. Where one cannot be made, the stream ends with an error, and the client knows."""
+
     async def pieces() -> AsyncIterator[bytes]:
-        for event in events:
-            yield encode_event(event, name(event))
+        number = 0
+        try:
+            for event in events:
+                yield encode_event(event, event["type"] if dialect in _NAMED_EVENTS else None)
+                number += 1
+        except Exception as error:
+            failure = Failure.of(error, "model")
+            log.error("a streamed answer failed: %s", without_keys_and_paths(failure.cause))
+            event = error_event(dialect, without_keys_and_paths(failure.cause), number, kind=failure.kind)
+            yield encode_event(event, "error" if dialect in _NAMED_EVENTS else None)
+            return
         if end:
             yield end
 

@@ -126,6 +126,13 @@ class LocalModel(Model):
         self._remember(request, items, tokens.generated_ids)
         return self._response(tokens, items, cut=cut, cached=answer["timings"]["cache_n"])
 
+    async def count_tokens(self, request: Request) -> int | None:
+        """The tokens of a request's prompt."""
+        if (llama := self._llama) is None:
+            return None
+        turns = chatml.turns(request.input, request.params)
+        return len(await llama.tokenize(self._content(llama, turns, request.session)))
+
     def _content(self, llama: _Llama, turns: list[chatml.ChatmlTurn], session: str | None) -> list[int | str]:
         """The prompt as control ids and text. Turns that the model wrote in this session are repeated as ids."""
         content: list[int | str] = []

@@ -16,12 +16,14 @@ Requests are decoded together on a thread; later requests join as soon as there 
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import Field
@@ -34,6 +36,7 @@ from ludus.models.sampling import sampling_of
 from ludus.models.token_answers import RenderedPrompt, TokenAnswers
 from ludus.models.transformers_batch import BatchedRequest, Batches, Take
 from ludus.models.transformers_load import end_ids, library, load
+from ludus.models.transformers_prompt import Prompts
 from ludus.response import Response
 from ludus.runtime.threads import in_thread
 from ludus.tokens import Tokens, sampling_record
@@ -103,6 +106,8 @@ class TransformersModel(Model):
         self.concurrency = self.config.max_batch
         self._batches = Batches(self._generate, self.config.max_batch, self.config.batch_wait_ms / 1000)
         self._answers: TokenAnswers | None = None
+        self._counter: Prompts | None = None
+        self._counting = Lock()
         self._counts = {"batches": 0, "requests": 0, "output_tokens": 0, "seconds": 0.0}
 
     async def start(self) -> None:
@@ -114,6 +119,7 @@ class TransformersModel(Model):
         self._context: int = self.config.context or model_context or _UNBOUNDED
         self._embeddings = getattr(self._model.get_input_embeddings(), "num_embeddings", None)
         self._decoder: Decoder | None = None
+        self._tokenizer, self._counter = tokenizer, None
         template, reasoning = self.config.chat_template_kwargs, self.config.earlier_reasoning
         self._answers = TokenAnswers(
             tokenizer, template, name=self.name, context=self._context, earlier_reasoning=reasoning
@@ -135,6 +141,16 @@ class TransformersModel(Model):
         if self.observer is not None:
             self.observer.answered(time.perf_counter() - began)
         return response
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """The tokens of a request's prompt."""
+        return await in_thread(self._count, request) if self._answers is not None else None
+
+    def _count(self, request: Request) -> int:
+        with self._counting:
+            if self._counter is None:  # a tokenizer is not thread-safe, and the batches use theirs
+                self._counter = Prompts(copy.deepcopy(self._tokenizer), self.config.chat_template_kwargs)
+            return len(self._counter.ids(self._counter.text(request)))
 
     def paused(self) -> AbstractAsyncContextManager[None]:
         """Wait until the running requests are answered, to update the weights and `policy_version`. Others wait.

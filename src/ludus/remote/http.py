@@ -11,6 +11,7 @@ import orjson
 from ludus.errors import Failure, UserError
 from ludus.http.client import Connections
 from ludus.http.connection import HttpReply
+from ludus.http.messages import detail_text
 from ludus.runtime.keys import look_up_key, without_keys_and_paths
 
 SESSION = "x-ludus-session"
@@ -56,16 +57,8 @@ class Client:
         if isinstance(content, dict) and isinstance(content.get("kind"), str):
             stage = content.get("stage")
             known = stage if stage in ("open", "model", "tool", "verify", "close", "agent") else None
-            return Failure(content["kind"], without_keys_and_paths(_text(content.get("detail"))), stage=known)
+            return Failure(content["kind"], without_keys_and_paths(detail_text(content.get("detail"))), stage=known)
         return Failure(f"http_{reply.status}", f"{self.url} answered {reply.status}: {reply.start()}")
-
-
-def _text(detail: Any) -> str:
-    """The detail of an error reply as text: for wrong fields, which FastAPI's format lists, each field's message."""
-    try:
-        return "; ".join(f"{'.'.join(map(str, wrong['loc'][1:])) or 'body'}: {wrong['msg']}" for wrong in detail)
-    except (TypeError, KeyError):
-        return str(detail)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 `POST /run` plays a whole rollout and replies with its row and reward. A failed rollout is an HTTP error with its stage,
 kind and cause, and no reward. `POST /v1/responses` plays without a verdict, for clients that want only the agent's
-output; Chat Completions and Anthropic's Messages work too. If the operator allows it, a request may name its model as
+output; the other dialects work too. If the operator allows it, a request may name its model as
 `policy`: trainers hand out an endpoint for each rollout.
 """
 
@@ -15,13 +15,10 @@ from pydantic import ValidationError
 from ludus.agents.simple import SimpleAgent
 from ludus.agents.single_turn import SingleTurnAgent
 from ludus.collection.player import Player
-from ludus.dialects.chat import request_from_chat
-from ludus.dialects.messages import request_from_messages
 from ludus.episode import play
-from ludus.http.app import App
 from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Refusal, Reply
-from ludus.http.replies import chat_reply, messages_reply, responses_reply
+from ludus.http.model_routes import ModelRoutes
 from ludus.model import Model
 from ludus.remote.http import ROLLOUT
 from ludus.resources import Resources
@@ -40,7 +37,7 @@ ROLLOUT_HEADER = ROLLOUT.encode()
 _TOOL_LOOPS = (SimpleAgent, SingleTurnAgent)
 
 
-class AgentApp(App):
+class AgentApp(ModelRoutes):
     """One environment's agent over HTTP, with its resources and a model in the same process or behind URLs."""
 
     def __init__(
@@ -53,15 +50,13 @@ class AgentApp(App):
     ) -> None:
         super().__init__(guard)
         self.environment = player.environment
+        self.model_name = player.environment.name
         self._player = player
         self._policies = Policies(allowed_policies, tokens)
         self._tokens = tokens
         self.played = 0
         self.routes |= {
             ("POST", "/run"): self.run,
-            ("POST", "/v1/responses"): self.responses,
-            ("POST", "/v1/chat/completions"): self.chat_completions,
-            ("POST", "/v1/messages"): self.messages,
             ("POST", "/aggregate_metrics"): MetricsRoute(player.environment, player.shared),
             ("GET", "/openapi.json"): self.openapi,
         }
@@ -87,20 +82,13 @@ class AgentApp(App):
         from_ludus = incoming.header(ROLLOUT_HEADER) is not None
         return Reply(encode(_result(rollout) if from_ludus else self._record(rollout)))
 
-    async def responses(self, incoming: Incoming) -> Reply:
-        """Play a Responses request: the reply holds all items of the model and the tools, and no verdict."""
-        body = incoming.json()
-        return responses_reply(body, await self._act(incoming, body))
+    async def respond_to(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
+        """Play a request: the reply holds all items of the model and the tools, and no verdict.
 
-    async def chat_completions(self, incoming: Incoming) -> Reply:
-        """The same in Chat Completions, which has no place for tool outputs."""
-        body = incoming.json()
-        return chat_reply(body, _last_turn(await self._act(incoming, request_from_chat(body))))
-
-    async def messages(self, incoming: Incoming) -> Reply:
-        """The same in Anthropic's Messages, which has no place for tool outputs."""
-        body = incoming.json()
-        return messages_reply(body, _last_turn(await self._act(incoming, request_from_messages(body))))
+        Other dialects than Responses have no place for the outputs of tools: they get the last turn.
+        """
+        response = await self._act(incoming, body)
+        return response if incoming.path == "/v1/responses" else _last_turn(response)
 
     async def openapi(self, incoming: Incoming) -> Reply:
         """The routes."""

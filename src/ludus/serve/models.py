@@ -12,14 +12,11 @@ from typing import Any
 
 import orjson
 
-from ludus.dialects.chat import request_from_chat
-from ludus.dialects.messages import request_from_messages
 from ludus.errors import Failure
-from ludus.http.app import App, Handler
-from ludus.http.gemini import gemini_handler
 from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Refusal, Reply
-from ludus.http.replies import TRANSPORT, chat_reply, envelope, messages_reply, models_reply, responses_reply
+from ludus.http.model_routes import ModelRoutes
+from ludus.http.replies import TRANSPORT, envelope
 from ludus.model import Model, Request
 from ludus.remote.http import CALL, SESSION
 from ludus.serve.openapi import describe_model
@@ -28,51 +25,27 @@ from ludus.tokens import tokens_from_items
 _SESSION_HEADER, _CALL_HEADER = SESSION.encode(), CALL.encode()
 
 
-class ModelApp(App):
+class ModelApp(ModelRoutes):
     """A model over HTTP. `/v1/models` lists it as `name`; the `model` field of a request is ignored."""
 
     def __init__(self, model: Model, *, name: str | None = None, guard: Guard | None = None, seconds: float = 600.0):
         super().__init__(guard)
         self.model = model
-        self.name = name or model.name
+        self.model_name = name or model.name
         self.answer = Answering(model, seconds)
-        self.routes |= {
-            ("POST", "/v1/responses"): self.responses,
-            ("POST", "/v1/chat/completions"): self.chat_completions,
-            ("POST", "/v1/messages"): self.messages,
-            ("GET", "/v1/models"): self.models,
-            ("GET", "/openapi.json"): self.openapi,
-        }
+        self.routes["GET", "/openapi.json"] = self.openapi
 
-    async def responses(self, incoming: Incoming) -> Reply:
-        """The Responses API."""
-        body = incoming.json()
-        return responses_reply(body, await incoming.cancel_on_disconnect(self.answer(incoming, body)))
-
-    async def chat_completions(self, incoming: Incoming) -> Reply:
-        """Chat Completions."""
-        body = incoming.json()
-        return chat_reply(body, await incoming.cancel_on_disconnect(self.answer(incoming, request_from_chat(body))))
-
-    async def messages(self, incoming: Incoming) -> Reply:
-        """Anthropic's Messages."""
-        body = incoming.json()
-        response = await incoming.cancel_on_disconnect(self.answer(incoming, request_from_messages(body)))
-        return messages_reply(body, response)
-
-    def _other(self, incoming: Incoming) -> Handler:
-        return gemini_handler(incoming, self._answer_if_waiting) or super()._other(incoming)
-
-    async def _answer_if_waiting(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
+    async def respond_to(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
+        """The model's answer, unless the client leaves before."""
         return await incoming.cancel_on_disconnect(self.answer(incoming, body))
 
-    async def models(self, incoming: Incoming) -> Reply:
-        """The list of models, which has one entry."""
-        return models_reply(self.name)
+    def model_for(self, incoming: Incoming) -> Model:
+        """The model."""
+        return self.model
 
     async def openapi(self, incoming: Incoming) -> Reply:
         """The routes."""
-        return Reply.of(describe_model(self.name))
+        return Reply.of(describe_model(self.model_name))
 
 
 class Answering:

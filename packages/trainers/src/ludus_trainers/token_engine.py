@@ -122,6 +122,11 @@ class TokenEngine(Model):
             self.observer.answered(time.perf_counter() - began)
         return response
 
+    async def count_tokens(self, request: Request) -> int:
+        """The tokens of a request's prompt."""
+        prompt: RenderedPrompt = await in_thread(self._prompt, request)
+        return len(prompt.ids)
+
     def _prompt(self, request: Request) -> RenderedPrompt:
         with self._tokenizing:
             return self._answers.prompt(request)

@@ -18,7 +18,6 @@ from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.http.app import Handler
 from ludus.http.connection import HttpReply
-from ludus.http.gemini import gemini_handler
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.outcome import Verdict
 from ludus.record import verdict_row
@@ -175,7 +174,7 @@ class Front(Proxy):
         return rollout
 
     def _other(self, incoming: Incoming) -> Handler:
-        return gemini_handler(incoming, self._answer) or self._resources  # which may have routes of any method
+        return self.model_route(incoming) or self._resources  # which may have routes of any method
 
     async def _resources(self, incoming: Incoming) -> Reply:
         rollout = self._program(incoming)
