@@ -310,6 +310,13 @@ class TestTogether:
 
 
 @needs_weights
+def test_the_tokens_of_a_request_are_counted(runner: asyncio.Runner, model: LocalModel) -> None:
+    request = Request("How many tokens are these?", max_output_tokens=1, tools=[ADD])
+    count = runner.run(model.count_tokens(request))
+    assert count == runner.run(model.respond(request)).usage["input_tokens"] > 0
+
+
+@needs_weights
 def test_a_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no model file .*none\.gguf"):
         LocalModel(LocalModel.Config(path=tmp_path / "none.gguf"))

@@ -67,6 +67,12 @@ class TestAnswers:
             assert answer.usage["output_tokens"] == len(tokens.generated_ids) > 0
             assert answer.usage["input_tokens"] == len(tokens.prompt_ids)
 
+    async def test_the_tokens_of_a_request_are_counted_while_others_are_answered(self, model: TransformersModel) -> None:
+        counts, answers = await asyncio.gather(
+            asyncio.gather(*map(model.count_tokens, QUESTIONS)), asyncio.gather(*map(model.respond, QUESTIONS))
+        )
+        assert counts == [answer.usage["input_tokens"] for answer in answers]
+
     async def test_logprobs_are_those_of_the_distribution_that_was_sampled_from(self, model: TransformersModel) -> None:
         request = Request("io ou", seed=4, temperature=1.7, top_p=0.6)
         answer = await model.respond(request)

@@ -74,6 +74,12 @@ async def test_an_engine_without_a_logprob_for_each_id_fails_the_rollout(logprob
     assert "logprobs for 2 ids" in str(group.failures[0].failure)
 
 
+async def test_the_tokens_of_a_request_are_counted_with_the_engines_tokenizer() -> None:
+    model, request = engine_of(StubEngine()), Request("a question")
+    count = await model.count_tokens(request)
+    assert count == (await model.respond(request)).usage["input_tokens"] > 0
+
+
 async def test_a_prompt_that_fills_the_context_is_not_sent_to_the_engine() -> None:
     stub = StubEngine()
     response = await engine_of(stub, context=4).respond(Request("a long question"))
