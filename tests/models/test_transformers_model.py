@@ -67,7 +67,7 @@ class TestAnswers:
             assert answer.usage["output_tokens"] == len(tokens.generated_ids) > 0
             assert answer.usage["input_tokens"] == len(tokens.prompt_ids)
 
-    async def test_the_tokens_of_a_request_are_counted_while_others_are_answered(self, model: TransformersModel) -> None:
+    async def test_the_tokens_of_a_request_are_counted_while_others_run(self, model: TransformersModel) -> None:
         counts, answers = await asyncio.gather(
             asyncio.gather(*map(model.count_tokens, QUESTIONS)), asyncio.gather(*map(model.respond, QUESTIONS))
         )
