@@ -36,7 +36,8 @@ def test_the_cli_reference_has_every_command_with_every_option_and_an_example():
     sections = dict(re.findall(r"^## (ludus[^\n]*)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
     command = typer.main.get_command(command_line())
     groups = {"ludus": command, **{f"ludus {name}": each for name, each in command.commands.items()}}
-    groups |= {f"ludus data {name}": each for name, each in command.commands["data"].commands.items()}
+    for group in ("data", "sandbox"):
+        groups |= {f"ludus {group} {name}": each for name, each in command.commands[group].commands.items()}
     assert set(sections) == set(groups)
     for words, each in groups.items():
         assert re.search(r"^ludus \S+ \S", sections[words].split("```")[3], re.MULTILINE), f"{words} has no example"

@@ -34,7 +34,7 @@ class EngineImage:
     """An image as an engine describes it."""
 
     id: str
-    env: dict[str, str]
+    settings: dict[str, Any]  #: its `env`, `workdir` and `entrypoint`
 
 
 class EngineConnection(HTTPConnection):
@@ -97,9 +97,8 @@ class ContainerEngine:
         if not _NAME.fullmatch(name) or ".." in name:
             raise SandboxError(f"not the name of an image: {name!r:.200}")
         about = await self._ask("GET", f"/images/{name}/json", missing=f"the engine has no image {name}: pull it first")
-        env = (about.get("Config") or {}).get("Env") or []
         try:
-            return EngineImage(str(about["Id"]), dict(line.split("=", 1) for line in env))
+            return EngineImage(str(about["Id"]), image_settings(about.get("Config") or {}))
         except (KeyError, ValueError, AttributeError) as error:
             raise SandboxError(
                 f"the engine at {self._socket} describes the image {name} in an unknown format"
@@ -141,6 +140,12 @@ class ContainerEngine:
         if status >= 400:
             words = " ".join(body[:300].decode(errors="replace").split())
             raise SandboxError(f"the engine at {self._socket} answered {status}: {words}")
+
+
+def image_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """What matters to us of an image's configuration: `env`, `workdir` and `entrypoint`. Raises ValueError."""
+    env = dict(line.split("=", 1) for line in config.get("Env") or [])
+    return {"env": env, "workdir": config.get("WorkingDir") or "", "entrypoint": config.get("Entrypoint") or []}
 
 
 def _sockets() -> Iterator[str]:

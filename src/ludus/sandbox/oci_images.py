@@ -11,12 +11,14 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ludus.runtime.threads import in_thread
+from ludus.sandbox.bases import cache_folder
 from ludus.sandbox.docker_engine import ContainerEngine
 from ludus.sandbox.oci_bundle import USER
 from ludus.sandbox.private_folders import temporary_name
@@ -29,12 +31,19 @@ _COMPRESSED = {b"\x1f\x8b": "--gzip", b"BZh": "--bzip2", b"\xfd7zXZ": "--xz", b"
 _LEFT_OUT = [f"--exclude={prefix}{name}/*" for prefix in ("./", "") for name in ("dev", "proc", "sys")]
 
 
+#: How the name of an image begins that was built here.
+BUILT = "built:"
+_KEY = re.compile(r"[0-9a-f]{32}")
+
+
 @dataclass(frozen=True)
 class UnpackedImage:
     """A root file system that containers can be made from."""
 
     root: Path
     env: dict[str, str] = field(default_factory=dict)  #: the environment variables that the image sets
+    workdir: str = ""  #: where its commands start, if it says so
+    entrypoint: tuple[str, ...] = ()  #: the program that gets the container's command as its arguments
 
 
 class ImageStore:
@@ -58,9 +67,25 @@ class ImageStore:
         unpacked: UnpackedImage | None = await in_thread(self._on_disk, Path(image))
         if unpacked is not None:
             return unpacked
+        if image.startswith(BUILT):
+            return self.built(image) or _pruned(image)
         if image.startswith(("/", "./", "../")):
             raise SandboxError(f"no such image: {image} is neither a folder nor a tar archive")
         return await self._from_engine(image)
+
+    def built(self, image: str) -> UnpackedImage | None:
+        """The image of a name that `add` returned, or None if it is not there any more."""
+        key = image.removeprefix(BUILT)
+        return self._load(key) if _KEY.fullmatch(key) and (self._cache / key).is_dir() else None
+
+    def add(self, archive: IO[bytes], key: str, about: dict[str, Any]) -> str:
+        """Unpack an archive that a builder made, and return the image's name. `about` has its `name` and settings."""
+        self._unpack(archive, key, about)
+        return f"{BUILT}{key}"
+
+    def listed(self) -> list[tuple[Path, dict[str, Any]]]:
+        """The unpacked images with what is known about each."""
+        return [(file.parent, json.loads(file.read_text())) for file in sorted(self._cache.glob("*/image.json"))]
 
     def _on_disk(self, path: Path) -> UnpackedImage | None:
         if path.is_dir():
@@ -73,50 +98,50 @@ class ImageStore:
         if os.geteuid() != 0:
             _check(path, str(path))
             return UnpackedImage(path)
-        key = _key("folder", str(path), _fingerprint(path))
+        key = image_key("folder", str(path), fingerprint(path))
         if not (self._cache / key).is_dir():
             pack = ["tar", "-C", str(path), "--one-file-system", *_LEFT_OUT, "-cf", "-", "."]
             with subprocess.Popen(pack, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as packing:
                 assert packing.stdout is not None
-                self._unpack(packing.stdout, key, str(path), {})
+                self._unpack(packing.stdout, key, {"name": str(path)})
         return self._load(key)
 
     def _archive(self, path: Path) -> UnpackedImage:
         about = path.stat()
-        key = _key("archive", str(path), str(about.st_size), str(about.st_mtime_ns))
+        key = image_key("archive", str(path), str(about.st_size), str(about.st_mtime_ns))
         if not (self._cache / key).is_dir():
             with path.open("rb") as archive:
-                self._unpack(archive, key, str(path), {})
+                self._unpack(archive, key, {"name": str(path)})
         return self._load(key)
 
     async def _from_engine(self, name: str) -> UnpackedImage:
         engine = await ContainerEngine.find(name)
         about = await engine.inspect(name)
-        key = _key("engine", about.id)
+        key = image_key("engine", about.id)
         if not (self._cache / key).is_dir():
             stack = contextlib.ExitStack()
             try:
                 path, _ = await in_thread(stack.enter_context, temporary_name(self._cache))
                 await engine.export(name, path)
-                await in_thread(self._unpack_file, path, key, name, about.env)
+                await in_thread(self._unpack_file, path, key, {"name": name, **about.settings})
             finally:
                 await in_thread(stack.close)
         return self._load(key)
 
-    def _unpack_file(self, path: Path, key: str, name: str, env: dict[str, str]) -> None:
+    def _unpack_file(self, path: Path, key: str, about: dict[str, Any]) -> None:
         with path.open("rb") as archive:
-            self._unpack(archive, key, name, env)
+            self._unpack(archive, key, about)
 
-    def _unpack(self, archive: IO[bytes], key: str, name: str, env: dict[str, str]) -> None:
+    def _unpack(self, archive: IO[bytes], key: str, about: dict[str, Any]) -> None:
         """Unpack under a temporary name, then rename: a folder in the cache is complete."""
         with temporary_name(self._cache) as (new, lock):
             root = new / "root"
             root.mkdir(parents=True)
             for folder in (new, root):
                 folder.chmod(0o755)
-            (new / "image.json").write_text(json.dumps({"name": name, "env": env}))
-            _run_tar(archive, root, name, lock)
-            _check(root, name)
+            (new / "image.json").write_text(json.dumps(about))
+            _run_tar(archive, root, about["name"], lock)
+            _check(root, about["name"])
             try:
                 new.rename(self._cache / key)
             except OSError:
@@ -125,14 +150,17 @@ class ImageStore:
 
     def _load(self, key: str) -> UnpackedImage:
         folder = self._cache / key
-        return UnpackedImage(folder / "root", json.loads((folder / "image.json").read_text())["env"])
+        about = json.loads((folder / "image.json").read_text())
+        entrypoint = tuple(about.get("entrypoint") or ())
+        return UnpackedImage(folder / "root", about.get("env") or {}, about.get("workdir") or "", entrypoint)
 
 
 def _default_cache() -> Path:
-    """Where images are unpacked. Not in root's home: the user of a sandbox must be able to walk there."""
-    if os.geteuid() == 0:
-        return Path("/var/cache/ludus/images")
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ludus" / "images"
+    return cache_folder() / "images"
+
+
+def _pruned(image: str) -> UnpackedImage:
+    raise SandboxError(f"the image {image} is not in the cache any more: run the task again, which builds it")
 
 
 def _run_tar(archive: IO[bytes], root: Path, name: str, lock: int) -> None:
@@ -161,7 +189,7 @@ def _check(root: Path, name: str) -> None:
     raise SandboxError(f"the image {name} has no /bin/sh{hint}")
 
 
-def _fingerprint(folder: Path) -> str:
+def fingerprint(folder: Path) -> str:
     """A digest that changes with any file of a folder: names, sizes, modes and times."""
     digest = hashlib.sha256()
     for place, folders, files in os.walk(folder):
@@ -175,5 +203,5 @@ def _fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _key(*parts: str) -> str:
+def image_key(*parts: str) -> str:
     return hashlib.sha256("\0".join((*parts, str(os.geteuid()))).encode(errors="surrogateescape")).hexdigest()[:32]

@@ -201,6 +201,11 @@ class Sandbox(ABC):
             script = 'touch -c -d @0 -- "$@" 2>/dev/null; exit 0'
             await self._trusted(["sh", "-c", script, "sh", *names[start : start + _TOUCHED], "."])
 
+    async def end_processes(self) -> None:
+        """End every process that programs left behind. Needed only with `background`: else none outlives its `exec`."""
+        if self.spec.background:
+            raise SandboxError(f"{type(self).__name__} cannot end the processes that a program left behind")
+
     async def snapshot(self) -> bytes:
         """The files under HOME as a tar archive, without those that cannot be read. Processes are not part of it.
 
@@ -261,6 +266,10 @@ class Delegate(Sandbox):
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a file."""
         await (await self._target()).write(path, data, executable=executable)
+
+    async def end_processes(self) -> None:
+        """End every process that programs left behind."""
+        await (await self._target()).end_processes()
 
     async def snapshot(self) -> bytes:
         """The files under HOME."""

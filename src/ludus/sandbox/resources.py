@@ -154,6 +154,11 @@ class LazySandbox(Delegate):
         if self._opening is not None:
             await super().deny_hosts()
 
+    async def end_processes(self) -> None:
+        """End every process that programs left behind; there are none if it was never used."""
+        if self._opening is not None:
+            await super().end_processes()
+
     async def fork(self) -> LazySandbox:
         """A second sandbox with the same files; one that was never used is not opened for this."""
         twin = LazySandbox(self._provider, self.spec)

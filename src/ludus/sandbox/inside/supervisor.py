@@ -91,6 +91,9 @@ class Supervisor:
                 request, size = self.host.receive()
                 if request["op"] == "reset":
                     self.host.send({"clean": self.reset()})
+                elif request["op"] == "end":
+                    self.end_all()
+                    self.host.send({"ended": True})
                 else:
                     self.run(request, size)
         finally:  # the host is gone, or something is wrong here: nothing may go on without a supervisor

@@ -1,0 +1,121 @@
+"""`ludus sandbox`: images for sandboxes, built here without a container engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ludus.cli.help_text import HelpfulCommand, HelpfulGroup
+
+sandbox = typer.Typer(
+    name="sandbox", cls=HelpfulGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+
+
+@sandbox.callback()
+def _sandbox() -> None:
+    """Build images for sandboxes from Dockerfiles, and look after those that are in the cache.
+
+    Example: ludus sandbox base debian --for ubuntu:24.04
+    """
+
+
+@sandbox.command(cls=HelpfulCommand)
+def build(
+    folder: Annotated[Path, typer.Argument(help="A folder with a Dockerfile, or a task with environment/Dockerfile.")],
+    network: Annotated[
+        bool,
+        typer.Option("--network", help="Let its commands reach the network, with this machine's pip and apt settings."),
+    ] = False,
+    base: Annotated[
+        list[str] | None, typer.Option("--base", metavar="NAME=PATH", help="A root file system for FROM NAME.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Build the image of a Dockerfile, unless the same one was built before. Prints the name for sandbox.image.
+
+    Example: ludus sandbox build tasks/hello --base ubuntu:24.04=/srv/debian
+    """
+    from ludus.cli.screen import safe_json
+    from ludus.errors import UserError
+    from ludus.sandbox.bases import Bases
+    from ludus.sandbox.building import ImageBuilder
+    from ludus.sandbox.dockerfile import ImageRecipe
+
+    named = dict[str, str]()
+    for text in base or ():
+        name, equals, path = text.partition("=")
+        if not equals or not path:
+            raise UserError(f"--base {text} names no path", "Write --base NAME=PATH")
+        named[name] = path
+    place = folder / "environment" if (folder / "environment" / "Dockerfile").is_file() else folder
+    builder = ImageBuilder(Bases(named))
+    name = builder.build(ImageRecipe.of_folder(place, network))
+    found = builder.image(name)
+    print(safe_json({"image": name, "root": str(found.root), "workdir": found.workdir}) if json_ else name)
+
+
+@sandbox.command(cls=HelpfulCommand)
+def base(
+    source: Annotated[str, typer.Argument(help="debian, or the folder or tar archive of a root file system.")],
+    names: Annotated[
+        list[str], typer.Option("--for", metavar="NAME", help="An image that it stands for in FROM, as in python:*.")
+    ],
+    suite: Annotated[str, typer.Option("--suite", help="The release of Debian.")] = "bookworm",
+    mirror: Annotated[str, typer.Option("--mirror", help="Debian's packages; by default as apt has them.")] = "",
+) -> None:
+    """Let a local root file system stand for images that no registry can be asked for.
+
+    With debian, debootstrap makes a small one from Debian's packages, once.
+
+    Example: ludus sandbox base debian --for ubuntu:24.04 --for debian:bookworm-slim
+    """
+    from ludus.sandbox.bases import Bases, make_debian
+
+    path = make_debian(suite, mirror or None) if source == "debian" else Path(source)
+    Bases().add(names, path)
+    print(f"{', '.join(names)}: {path}")
+
+
+@sandbox.command(cls=HelpfulCommand)
+def images(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the bases and the images in the cache.
+
+    Example: ludus sandbox images
+    """
+    from rich.table import Table
+
+    from ludus.cli.screen import print_unbroken, safe_json, stdout_console, text
+    from ludus.sandbox.bases import Bases
+    from ludus.sandbox.building import ImageBuilder, size_of
+    from ludus.sandbox.oci_images import BUILT
+
+    bases = Bases().table
+    found = [
+        {"image": f"{BUILT}{about['key']}" if "key" in about else "", "name": about["name"], "bytes": size_of(folder)}
+        for folder, about in ImageBuilder().store.listed()
+    ]
+    if json_:
+        print(safe_json({"bases": bases, "images": found}))
+        return
+    table = Table("what", "name", "MB", box=None)
+    for name, path in sorted(bases.items()):
+        table.add_row("base", text(f"{name}: {path}"), "")
+    for entry in found:
+        table.add_row(text(entry["image"] or "unpacked"), text(entry["name"]), f"{int(entry['bytes']) >> 20:,}")
+    print_unbroken(stdout_console(), table)
+
+
+@sandbox.command(cls=HelpfulCommand)
+def prune(
+    bases: Annotated[bool, typer.Option("--bases", help="Remove the bases too, and what they stand for.")] = False,
+) -> None:
+    """Remove the images that were built here, and what builds left to be faster the next time.
+
+    Example: ludus sandbox prune
+    """
+    from ludus.sandbox.building import ImageBuilder
+
+    print(f"{ImageBuilder().prune(bases=bases) >> 20:,} MB freed")
