@@ -8,12 +8,14 @@ A server sends the tokens of a call in extra fields of its answer. A chat answer
 read in this order:
 
 1. three fields on the message: `prompt_token_ids`, `generation_token_ids`, `generation_log_probs`;
-2. `prompt_token_ids` at the top and `token_ids` on the choice, with the choice's log probabilities;
+2. `prompt_token_ids` at the top or on the choice, and `token_ids` or `response_token_ids` on the choice, with the
+   choice's log probabilities;
 3. log probabilities whose tokens are ids: `token_id:17` in vLLM, an `id` beside the token in llama.cpp. The prompt ids
    come from `prompt_token_ids` at the top, or from the caller.
 
 Forms that disagree, missing fields and counts that do not match are a `bad_response`: tokens are never guessed. The
-fields are removed from the answer, so that a record does not hold them twice.
+fields are removed from the answer, so that a record does not hold them twice. What else a server says about each
+token (`routed_experts`, the versions of its weights) is kept beside the ids.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from typing import Any, Literal, cast
 from ludus.dialects.conversion import TOKEN_IDS
 from ludus.errors import Failure
 from ludus.runtime.numbers import whole_number
+
+#: What a server may say about each token beside its id. The values are kept as they come.
+EXTRAS = ("routed_experts",)
 
 _PREFIX = "token_id:"
 _LARGEST = 2**53  # no log probability is larger
@@ -100,7 +105,7 @@ class TokenLog:
     def add(self, call: Tokens) -> dict[str, Any]:
         """What a call adds: it shares `prefix` ids with the previous call, `prompt_ids` are the rest of its prompt."""
         prompt = id_array(call.prompt_ids)
-        prefix = _common_prefix(self._previous, prompt)
+        prefix = common_prefix(self._previous, prompt)
         broke = prefix < len(self._previous)
         self._previous = prompt + id_array(call.generated_ids)
         self.last = call
@@ -170,7 +175,7 @@ def id_array(ids: list[int] | array[int]) -> array[int]:
     return ids if isinstance(ids, array) else array("I", ids)
 
 
-def _common_prefix(before: array[int], after: array[int]) -> int:
+def common_prefix(before: array[int], after: array[int]) -> int:
     """The length of the common prefix of two calls' ids."""
     low, high = 0, min(len(before), len(after))
     if before[:high] == after[:high]:  # the usual case: the prompt continues the previous call
@@ -197,11 +202,13 @@ def tokens_from_chat(data: Any, prompt_ids: list[int] | None = None, *, keep_log
     message = choice.get("message")
     bundle = _bundle(message) if isinstance(message, dict) else None
     entries = _entries(choice)
-    prompts = [ids for ids in (data.get("prompt_token_ids"), prompt_ids) if ids is not None]
+    given = (data.get("prompt_token_ids"), choice.get("prompt_token_ids"), prompt_ids)
+    prompts = [ids for ids in given if ids is not None]
     logprob_ids = _ids(entries)
     if logprob_ids is not None and not _are_all(logprob_ids, data.get("usage")):
         logprob_ids = None
-    generated = [ids for ids in (choice.get("token_ids"), logprob_ids) if ids is not None]
+    given = (choice.get("token_ids"), choice.get("response_token_ids"), logprob_ids)
+    generated = [ids for ids in given if ids is not None]
     logprobs = None if entries is None else [entry.get("logprob") for entry in entries]
     if bundle is not None:
         prompts.insert(0, bundle[0])
@@ -215,7 +222,21 @@ def tokens_from_chat(data: Any, prompt_ids: list[int] | None = None, *, keep_log
         raise Failure("bad_response", "the token ids that the server sent in two places disagree")
     tokens = _checked(prompts[0], generated[0], logprobs)
     _remove(data, choice, message, keep_logprobs)
+    _put_beside(tokens, data, choice)
     return tokens
+
+
+def _put_beside(tokens: Tokens, data: dict[str, Any], choice: dict[str, Any]) -> None:
+    """Take what a server says about each token: the routing of its experts, and the versions of its weights."""
+    ours = data.get("sglext") if isinstance(data.get("sglext"), dict) else {}
+    extras = {key: holder.pop(key, None) for holder in (ours or {}, choice) for key in EXTRAS if holder.get(key)}
+    tokens.extras = extras or None
+    metadata = data.get("metadata")
+    spans = metadata.get("weight_versions") if isinstance(metadata, dict) else None
+    if isinstance(spans, list) and all(isinstance(span, dict) and type(span.get("start")) is int for span in spans):
+        versions = [(span["start"], str(span.get("version"))) for span in spans]
+        tokens.policy_version = versions[0][1] if versions else None
+        tokens.versions = versions if len(versions) > 1 else None
 
 
 def tokens_from_response(data: Any) -> Tokens | None:
@@ -317,7 +338,8 @@ def _finite(numbers: list[float]) -> bool:
 
 def _remove(data: dict[str, Any], choice: dict[str, Any], message: Any, keep_logprobs: bool) -> None:
     data.pop("prompt_token_ids", None)
-    choice.pop("token_ids", None)
+    for key in ("prompt_token_ids", "token_ids", "response_token_ids"):
+        choice.pop(key, None)
     if not keep_logprobs:
         choice.pop("logprobs", None)
     if isinstance(message, dict):

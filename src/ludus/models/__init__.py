@@ -102,7 +102,7 @@ def _vllm(rest: str, settings: Settings, kind: str = "vllm") -> Model:
         raise UserError(
             f"{kind} names no server", f"Write it as {kind}:URL#NAME, for example {kind}:http://127.0.0.1:8000/v1#m"
         )
-    return _configured("vllm:VllmModel", fields)
+    return _configured("sglang:SglangModel" if kind == "sglang" else "vllm:VllmModel", fields)
 
 
 def _remote(rest: str, settings: Settings) -> Model:

@@ -90,13 +90,15 @@ def _frame(request: Request) -> list[Any]:
 
 @dataclass(slots=True)
 class Continuation:
-    """How the turns of one template are joined. `ends` are the ids that end a turn; the template's own is found out.
+    """How the turns of one template are joined. `ends` are the ids that end a turn.
 
-    `opened` remembers how a rendering begins, so that one rendering is enough where the next one begins the same.
+    With `learns`, the id after a turn in the template counts as one, too. `opened` remembers how a rendering begins, so
+    that one rendering is enough where the next one begins the same.
     """
 
     ends: set[int] = field(default_factory=set)
     earlier_reasoning: EarlierReasoning = "keep"
+    learns: bool = False
     opened: dict[Any, list[int]] = field(default_factory=dict)
 
     def ids(self, request: Request) -> Renderings:
@@ -106,9 +108,13 @@ class Continuation:
         assert before is not None
         past = [*before.prompt_ids, *before.generated_ids]
         last = before.generated_ids[-1] if before.generated_ids else None
-        if not self.ends:
-            tail = yield from self._tail(request, "text", [_ASKED])
+        if self.learns:
+            try:
+                tail = yield from self._tail(request, "text", [_ASKED])
+            except Failure as error:
+                raise _refused(error) from error
             self.ends.add(tail[0])
+            self.learns = False
         if not added and last is not None and last not in self.ends:
             return past  # the answer was cut off, and goes on
         if self.earlier_reasoning == "new_sequence" and _has_reasoning(request, len(added)):
@@ -121,19 +127,22 @@ class Continuation:
     def _rest(self, request: Request, added: list[Item]) -> Renderings:
         """The ids from the end of the model's turn on."""
         calls = [item["call_id"] for item in added if item.get("type") == "function_call_output"]
-        why: Exception = NewSequence("the chat template does not show what the model said")
+        why = NewSequence("the chat template does not show what the model said")
         for said in ("calls", "text") if calls else ("text",):
             try:
                 tail = yield from self._tail(request, said, added)
-            except (Failure, NewSequence) as error:
+            except NewSequence as error:
                 why = error
+                continue
+            except Failure as error:
+                why = _refused(error)
                 continue
             end = next((at for at, id in enumerate(tail[: _NEAR_END[said]]) if id in self.ends), None)
             if end is not None:
                 return tail[end:]
             if said == "text":
                 return tail
-        raise NewSequence(str(why)) from why
+        raise why
 
     def _tail(self, request: Request, said: str, added: list[Item]) -> Renderings:
         """What follows what the model said, in any rendering with `added` at its end."""
@@ -203,6 +212,13 @@ def _probe(request: Request, said: str, letter: str, added: list[Item]) -> Reque
 
 def _with(request: Request, items: list[Item]) -> Request:
     return Request(items, request.session, deadline=request.deadline, params=request.params)
+
+
+def _refused(error: Failure) -> NewSequence:
+    """A template that refuses the rendering. Anything else that goes wrong is no reason for a new sequence."""
+    if error.kind != "bad_request":
+        raise error
+    return NewSequence(error.cause)
 
 
 def _has_reasoning(request: Request, added: int) -> bool:

@@ -1,59 +1,75 @@
-"""vLLM, SGLang and compatible servers: Chat Completions with token ids, template arguments and exact prefixes.
+"""vLLM: token ids both ways.
 
-These servers apply the chat template. For training, the requests ask for prompt ids and generated ids. With `prefix`,
-each request also sends the ids of the rollout so far, so that the next prompt continues them exactly.
+| way | what is rendered | what generates | what parses |
+| --- | --- | --- | --- |
+| `generate` | `/v1/chat/completions/render` | `/inference/v1/generate` | `/v1/chat/completions/derender` |
+| `completions` | `/tokenize` | `/v1/completions` | this process: `<think>` and `<tool_call>` tags |
+
+The second way is for servers that lack the routes of the first. The first call of a rollout is a chat request with
+`return_token_ids` either way.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import orjson
 
 from ludus.errors import Failure
+from ludus.http.connection import HttpReply
 from ludus.model import Request
-from ludus.models.openai import OpenAIModel
+from ludus.models import chatml
+from ludus.models.history import NewSequence
+from ludus.models.token_response import token_response
+from ludus.models.token_server import TokenServerModel, cut_at_stop, id_list
+from ludus.models.transformers_prompt import items_of
+from ludus.response import Response
+from ludus.tokens import Tokens, sampling_record, tokens_from_chat
 
-_ASK_FOR_TOKENS = {
-    "logprobs": True,
-    "top_logprobs": 0,
-    "return_tokens_as_token_ids": True,
-    "return_token_ids": True,
-}
+#: Fields of a chat request that a completion does not have.
+_CHAT_ONLY = frozenset(
+    {"messages", "tools", "tool_choice", "parallel_tool_calls", "chat_template_kwargs", "logprobs", "top_logprobs"}
+    | {"max_completion_tokens", "stream", "stream_options", "reasoning_effort", "response_format"}
+)
 
 
-class VllmModel(OpenAIModel):
-    """`vllm:URL#NAME` or `sglang:URL#NAME`.
+class VllmModel(TokenServerModel):
+    """`vllm:URL#NAME`."""
 
-    The `metadata` of a row may hold `extra_body` and `chat_template_kwargs` for its request, as JSON text.
-    """
+    class Config(TokenServerModel.Config):
+        """`history` is how the ids of a rollout are sent: by the best way that the server has, by one of them, or not
+        at all (`chat`). `prefix` is for chat servers that take ids beside the messages: `field` sends the ids so far as
+        `required_prefix_token_ids`, `message` puts them on the last turn.
+        """
 
-    class Config(OpenAIModel.Config):
-        """`prefix: field` sends the ids so far as `required_prefix_token_ids`; `message` puts them on the last turn."""
-
-        api: Literal["auto", "responses", "chat"] = "chat"
-        #: arguments of the chat template, such as `{enable_thinking: false}`
-        chat_template_kwargs: dict[str, Any] = {}
+        history: Literal["auto", "generate", "completions", "chat"] = "auto"
         prefix: Literal["off", "field", "message"] = "off"
 
     config: Config
 
+    asks_for_tokens: ClassVar[dict[str, Any]] = {
+        "logprobs": True,
+        "top_logprobs": 0,
+        "return_tokens_as_token_ids": True,
+        "return_token_ids": True,
+    }
+    ways: ClassVar[tuple[str, ...]] = ("generate", "completions")
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        if config.prefix != "off" or config.history == "chat":
+            self._ways = []
+        elif config.history != "auto":
+            self._ways = [config.history]
+        self._end_texts: dict[int, str] = {}
+
     def _chat_body(self, request: Request) -> dict[str, Any]:
-        metadata = request.params.get("metadata") or {}
-        body = {**super()._chat_body(request), **_object(metadata, "extra_body")}
-        body.pop("metadata", None)
-        template = {**self.config.chat_template_kwargs, **_object(metadata, "chat_template_kwargs")}
-        if template:
-            body["chat_template_kwargs"] = template
-        if self.capture_tokens:
-            body |= _ASK_FOR_TOKENS
+        body = super()._chat_body(request)
         if request.tokens is not None:
-            self._send_prefix(body, request)
+            self._send_prefix(body, request.tokens)
         return body
 
-    def _send_prefix(self, body: dict[str, Any], request: Request) -> None:
-        tokens = request.tokens
-        assert tokens is not None
+    def _send_prefix(self, body: dict[str, Any], tokens: Tokens) -> None:
         if self.config.prefix == "field":
             body["required_prefix_token_ids"] = [*tokens.prompt_ids, *tokens.generated_ids]
         elif self.config.prefix == "message":
@@ -64,16 +80,123 @@ class VllmModel(OpenAIModel):
                     message["generation_log_probs"] = tokens.logprobs
                     return
 
+    def _from_chat(self, data: Any) -> Response:
+        choice = _choice(data)
+        response = super()._from_chat(data)
+        if response.tokens is not None:
+            self._learn_end(response.tokens, choice.get("finish_reason"), choice.get("stop_reason"))
+        return response
 
-def _object(metadata: dict[str, Any], key: str) -> dict[str, Any]:
-    """A JSON object in the metadata of a row. It is JSON text there, because metadata values must be texts."""
-    value = metadata.get(key)
-    if value is None:
-        return {}
-    try:
-        parsed = orjson.loads(value) if isinstance(value, str) else value
-    except orjson.JSONDecodeError as error:
-        raise Failure("bad_request", f"metadata.{key} is not JSON: {error}") from error
-    if not isinstance(parsed, dict):
-        raise Failure("bad_request", f"metadata.{key} is not an object: {str(value)[:100]}")
-    return parsed
+    async def _rendered(self, way: str, rendered: list[dict[str, Any]], asked: Request) -> list[int]:
+        body = self._chat_body(asked)
+        if way == "generate":
+            data = await self._json("/chat/completions/render", asked, body)
+            rendered.append({**data, "chat": body})
+            return id_list(data.get("token_ids"), "the ids of a rendering")
+        if chatml.forced_tools(asked.params):
+            raise NewSequence("a call is forced, which only the chat route can do")
+        fields = ("model", "messages", "tools", "chat_template_kwargs")
+        data = await self._json("/tokenize", asked, {key: body[key] for key in fields if key in body})
+        rendered.append({"chat": body})
+        return id_list(data.get("tokens"), "the ids of a rendering")
+
+    async def _answer(self, way: str, request: Request, ids: list[int], rendered: dict[str, Any]) -> Response:
+        body = rendered["chat"]
+        sent = self._generate_body(ids, rendered) if way == "generate" else self._completion_body(ids, body)
+        path = "/inference/v1/generate" if way == "generate" else "/completions"
+        reply = await self._ask(path, request, sent, generates=True)
+        if reply.status != 200:
+            return self._refused(reply)
+        data = self._loaded(reply)
+        choice = _choice(data)
+        tokens = _tokens(way, data, ids)
+        matched = choice["stop_reason"] if "stop_reason" in choice else "unknown" if body.get("stop") else None
+        self._learn_end(tokens, choice.get("finish_reason"), matched)
+        tokens.policy_version = self.config.policy_version
+        tokens.sampling = sampling_record(body.get("temperature"), body.get("top_p"), self.config.logprobs)
+        if way == "generate":
+            response = await self._derendered(request, data, tokens, body)
+        else:
+            response = self._parsed(request, choice, tokens)
+        response.waited = reply.connect_seconds
+        return response
+
+    def _generate_body(self, ids: list[int], rendered: dict[str, Any]) -> dict[str, Any]:
+        sampling = dict(rendered.get("sampling_params") or {})
+        if not {"max_tokens", "max_completion_tokens"} & rendered["chat"].keys():
+            sampling.pop("max_tokens", None)  # it is what the short conversation leaves: the server computes it anew
+        kept = {key: rendered[key] for key in ("model", "priority", "cache_salt") if rendered.get(key) is not None}
+        return {**kept, "token_ids": ids, "sampling_params": sampling}
+
+    def _completion_body(self, ids: list[int], body: dict[str, Any]) -> dict[str, Any]:
+        sent = {key: value for key, value in body.items() if key not in _CHAT_ONLY}
+        if "max_tokens" not in sent:
+            limit = body.get("max_completion_tokens")
+            sent |= {"max_tokens": limit} if limit is not None else {}
+        return {**sent, "prompt": ids, "logprobs": 0, "skip_special_tokens": False}
+
+    def _loaded(self, reply: HttpReply) -> dict[str, Any]:
+        try:
+            data = orjson.loads(reply.body)
+        except orjson.JSONDecodeError as error:
+            raise Failure("bad_response", f"{self.name} did not send JSON: {self._message(reply)}") from error
+        if not isinstance(data, dict) or not _choice(data):
+            raise Failure("bad_response", f"{self.name} sent no choice: {self._message(reply)}")
+        return data
+
+    async def _derendered(
+        self, request: Request, data: dict[str, Any], tokens: Tokens, body: dict[str, Any]
+    ) -> Response:
+        """The answer as the server's own parsers read it; as plain text where they refuse it."""
+        ids, choice = tokens.generated_ids, _choice(data)
+        if ids and ids[-1] in self._continuation.ends and ids[-1] not in self._end_texts:
+            self._end_texts[ids[-1]] = await self._text(request, ids[-1:])
+        chat: dict[str, Any] = {}
+        if ids:
+            bare = {**data, "choices": [{"index": 0, "finish_reason": choice.get("finish_reason"), "token_ids": ids}]}
+            bare.pop("prompt_logprobs", None)
+            asked = {"generate_response": bare, "chat_request": body, "prompt_tokens": len(tokens.prompt_ids)}
+            try:
+                chat = await self._json("/chat/completions/derender", request, {"model": self.config.model, **asked})
+            except Failure as error:
+                if error.kind != "bad_request":
+                    raise
+        if not chat:
+            text = await self._text(request, ids) if ids else ""
+            chat = {"choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]}
+            chat["choices"][0]["finish_reason"] = choice.get("finish_reason")
+        end = self._end_texts.get(ids[-1], "") if ids else ""
+        cut_at_stop(_choice(chat).get("message"), body.get("stop"), end)
+        known = {"id": data.get("request_id"), "created": data.get("created"), "model": data.get("model")}
+        response = super()._from_chat({**chat, **known, "usage": data.get("usage")})
+        response.tokens = tokens
+        return response
+
+    def _parsed(self, request: Request, choice: dict[str, Any], tokens: Tokens) -> Response:
+        cut = choice.get("finish_reason") == "length"
+        items = items_of(str(choice.get("text") or ""), "", key=f"{request.session}:{len(request.input)}")
+        if cut:
+            items[-1]["status"] = "incomplete"
+        return token_response(self.config.model, tokens, items, cut=cut, context=2**31)
+
+
+def _tokens(way: str, data: dict[str, Any], ids: list[int]) -> Tokens:
+    """The tokens of an answer to `ids`. A server that says it read other ids than those is not believed."""
+    choice = _choice(data)
+    chat = {**choice, "message": {}}
+    if way == "completions":
+        logprobs = choice.get("logprobs") or {}
+        entries = zip(choice.get("token_ids") or (), logprobs.get("token_logprobs") or (), strict=False)
+        chat["logprobs"] = {"content": [{"id": id, "logprob": logprob} for id, logprob in entries]}
+    usage = data.get("usage") if isinstance(data.get("usage"), dict) else {}
+    if (read := (usage or {}).get("prompt_tokens", len(ids))) != len(ids):
+        raise Failure("bad_response", f"{len(ids)} ids were sent, and the server read {read}")
+    tokens = tokens_from_chat({"choices": [chat], "usage": usage}, choice.get("prompt_token_ids") or ids)
+    if tokens is None or list(tokens.prompt_ids) != ids:
+        raise Failure("bad_response", "the server did not return the ids of its answer, or read others than were sent")
+    return tokens
+
+
+def _choice(data: Any) -> dict[str, Any]:
+    choices = data.get("choices") if isinstance(data, dict) else None
+    return dict(choices[0]) if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}

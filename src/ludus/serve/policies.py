@@ -97,10 +97,17 @@ class Policies:
 
 
 def _model(policy: Policy, tokens: bool) -> OpenAIModel:
-    kind = VllmModel if tokens else OpenAIModel
     headers = {"Authorization": f"Bearer {policy.api_key}"} if policy.api_key else {}
-    model = kind(kind.Config(model=policy.model, base_url=policy.base_url, headers=headers, api_key_env=_NO_KEY))
-    model.capture_tokens = tokens
+    settings: dict[str, Any] = {
+        "model": policy.model,
+        "base_url": policy.base_url,
+        "headers": headers,
+        "api_key_env": _NO_KEY,
+    }
+    if not tokens:
+        return OpenAIModel(OpenAIModel.Config(**settings))
+    model = VllmModel(VllmModel.Config(**settings))
+    model.capture_tokens = True
     return model
 
 

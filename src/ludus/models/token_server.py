@@ -1,0 +1,216 @@
+"""A server that returns token ids: Chat Completions for the first call of a rollout, ids for all later ones.
+
+The first call asks the chat route, which returns the ids of its prompt and of its answer. Each later call sends the ids
+so far, followed by what was added (`history`), on the route that the server has for ids. Only a conversation that
+cannot be continued is rendered as a whole again: the record says why.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import orjson
+
+from ludus.errors import Failure
+from ludus.http.connection import HttpReply
+from ludus.model import Request
+from ludus.models.history import Continuation, EarlierReasoning, NewSequence, keep_history, render_async
+from ludus.models.openai import OpenAIModel
+from ludus.models.transport import Transport
+from ludus.response import Item, Response
+from ludus.runtime.encoding import compact
+from ludus.tokens import Tokens, common_prefix, id_array
+
+#: How many broken sequences of a run are explained with the texts that changed.
+_EXPLAINED = 64
+_SHOWN_IDS = 12
+_MEDIA = ("input_image", "input_audio", "input_file", "input_video", "image_url")
+
+
+class NoRouteError(Exception):
+    """The server has no such route."""
+
+
+class TokenServerModel(OpenAIModel):
+    """Base of the models on servers that return token ids.
+
+    The `metadata` of a row may hold `extra_body` and `chat_template_kwargs` for its request, as JSON text.
+    """
+
+    class Config(OpenAIModel.Config):
+        """`earlier_reasoning` says what happens where the template drops reasoning: its ids are kept, or a new sequence
+        begins."""
+
+        api: Literal["auto", "responses", "chat"] = "chat"
+        #: arguments of the chat template, such as `{enable_thinking: false}`
+        chat_template_kwargs: dict[str, Any] = {}
+        earlier_reasoning: EarlierReasoning = "keep"
+
+    config: Config
+
+    #: What a chat request says to get ids.
+    asks_for_tokens: ClassVar[dict[str, Any]] = {"logprobs": True}
+    #: The ways to send ids, best first. `chat` is none of them: it is what is left.
+    ways: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        urls, headers = self._urls(), self._transport.headers
+        self._transport = _ServerTransport(self.name, urls, headers, config.retries, self._http_options())
+        self._continuation = Continuation(earlier_reasoning=config.earlier_reasoning, learns=True)
+        self._ways = list(self.ways)
+        self._explained = 0
+
+    async def respond(self, request: Request) -> Response:
+        """Answer one request: with the ids of the rollout so far if there are any."""
+        if not self.capture_tokens:
+            return await super().respond(request)
+        why = "the server takes no ids, and rendered the conversation anew"
+        while self._ways and request.tokens is not None:
+            way = self._ways[0]
+            try:
+                response = await self._by_ids(way, request)
+            except NewSequence as error:
+                why = str(error)
+                break
+            except NoRouteError:
+                if way in self._ways:
+                    self._ways.remove(way)
+                continue
+            return keep_history(request, response)
+        response = await super().respond(request)
+        if response.tokens is not None:
+            response.tokens.broke = await self._explained_break(request, response.tokens, why)
+        return keep_history(request, response)
+
+    async def _by_ids(self, way: str, request: Request) -> Response:
+        if any(map(_has_media, request.input)):
+            raise NewSequence("the conversation holds images, which the server must render")
+        rendered: list[dict[str, Any]] = []
+        ids = await render_async(self._continuation.ids(request), partial(self._rendered, way, rendered))
+        if not rendered:  # the answer goes on where it was cut off
+            await self._rendered(way, rendered, Request("?", request.session, params=request.params))
+        return await self._answer(way, request, ids, rendered[-1])
+
+    async def _rendered(self, way: str, rendered: list[dict[str, Any]], asked: Request) -> list[int]:
+        """The ids of a request. Appends what was learned about it to `rendered`: its chat body among others."""
+        raise NotImplementedError
+
+    async def _answer(self, way: str, request: Request, ids: list[int], rendered: dict[str, Any]) -> Response:
+        """Answer a prompt of ids."""
+        raise NotImplementedError
+
+    def _chat_body(self, request: Request) -> dict[str, Any]:
+        metadata = request.params.get("metadata") or {}
+        body = {**super()._chat_body(request), **_object(metadata, "extra_body")}
+        body.pop("metadata", None)
+        template = {**self.config.chat_template_kwargs, **_object(metadata, "chat_template_kwargs")}
+        if template:
+            body["chat_template_kwargs"] = template
+        if self.capture_tokens:
+            body |= self.asks_for_tokens
+        return body
+
+    async def _ask(self, path: str, request: Request, body: dict[str, Any], *, generates: bool = False) -> HttpReply:
+        """Post to a route that may be missing, which raises `NoRouteError`. What it refuses is a `bad_request`."""
+        reply: HttpReply = await self._transport.post(
+            path,
+            compact(orjson.dumps(body)),
+            session=request.session,
+            deadline=request.deadline,
+            observer=self.observer if generates else None,
+            headers=self._call_headers(request),
+        )
+        if self._no_route(reply):
+            raise NoRouteError(path)
+        if not generates and reply.status in (400, 422):
+            raise Failure("bad_request", self._message(reply))
+        return reply
+
+    async def _json(self, path: str, request: Request, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer of a route that generates nothing."""
+        reply = await self._ask(path, request, body)
+        if reply.status != 200:
+            raise Failure(
+                f"http_{reply.status}", f"{self.name} answered {reply.status} to {path}: {self._message(reply)}"
+            )
+        try:
+            data = orjson.loads(reply.body)
+        except orjson.JSONDecodeError:
+            data = None
+        if not isinstance(data, dict):
+            raise Failure("bad_response", f"{self.name} did not send an object on {path}: {self._message(reply)}")
+        return data
+
+    def _learn_end(self, tokens: Tokens, finish: Any, matched: Any) -> None:
+        """An answer that no limit and no stop string ended has an end id at its end."""
+        if finish in ("stop", "tool_calls") and not isinstance(matched, str) and tokens.generated_ids:
+            self._continuation.ends.add(tokens.generated_ids[-1])
+
+    async def _explained_break(self, request: Request, tokens: Tokens, why: str) -> str:
+        """Why a prompt does not continue the previous call, with the texts that changed."""
+        if request.tokens is None or self._explained >= _EXPLAINED:
+            return why
+        past = id_array(request.tokens.prompt_ids) + id_array(request.tokens.generated_ids)
+        now = id_array(tokens.prompt_ids)
+        at = common_prefix(past, now)
+        if at == len(past):
+            return why
+        self._explained += 1
+        try:
+            was = await self._text(request, past[at : at + _SHOWN_IDS].tolist())
+            became = await self._text(request, now[at : at + _SHOWN_IDS].tolist())
+        except (Failure, NoRouteError):
+            return why
+        return f"{why}: {was!r} became {became!r}"
+
+    async def _text(self, request: Request, ids: list[int]) -> str:
+        body = {"model": self.config.model, "tokens": ids, "skip_special_tokens": False}
+        data = await self._json("/detokenize", request, body)
+        return str(data.get("prompt", data.get("text", "")))
+
+
+class _ServerTransport(Transport):
+    """Knows which routes are not below `/v1`."""
+
+    def address(self, base: str, path: str) -> str:
+        if path.startswith(("/inference/", "/tokenize", "/detokenize")):
+            address, mark, query = base.partition("?")
+            base = address.rstrip("/").removesuffix("/v1") + mark + query
+        return super().address(base, path)
+
+
+def id_list(value: Any, what: str) -> list[int]:
+    """A list of ids from a server."""
+    if not isinstance(value, list) or not all(type(id) is int and id >= 0 for id in value):
+        raise Failure("bad_response", f"{what} are not a list of ids: {str(value)[:100]}")
+    return value
+
+
+def cut_at_stop(message: Any, stop: Any, end: str = "") -> None:
+    """Shorten the text of a chat message: without its end token, and to before the first stop string."""
+    if isinstance(message, dict) and isinstance(text := message.get("content"), str):
+        text = text.removesuffix(end)
+        for each in [stop] if isinstance(stop, str) else stop or ():
+            text = text.partition(each)[0] if each else text
+        message["content"] = text
+
+
+def _has_media(item: Item) -> bool:
+    parts = item.get("content") if "content" in item else item.get("output")
+    return isinstance(parts, list) and any(isinstance(part, dict) and part.get("type") in _MEDIA for part in parts)
+
+
+def _object(metadata: dict[str, Any], key: str) -> dict[str, Any]:
+    """A JSON object in the metadata of a row. It is JSON text there, because metadata values must be texts."""
+    value = metadata.get(key)
+    if value is None:
+        return {}
+    try:
+        parsed = orjson.loads(value) if isinstance(value, str) else value
+    except orjson.JSONDecodeError as error:
+        raise Failure("bad_request", f"metadata.{key} is not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise Failure("bad_request", f"metadata.{key} is not an object: {str(value)[:100]}")
+    return parsed

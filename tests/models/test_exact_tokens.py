@@ -1,0 +1,158 @@
+"""A rollout is one sequence of the ids that the server read and sampled, however its policy spells calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import smollm2
+import tiny_transformers
+from servers import running
+from vllm_stub import SglangStub, VllmStub
+
+import ludus
+from ludus.model import Request
+from ludus.models import open_model
+from ludus.response import Item, Response
+
+GENERATE = ("/v1/chat/completions/render", "/inference/v1/generate", "/v1/chat/completions/derender")
+#: With tools, with calls at once, games, conversations.
+ENVIRONMENTS = (
+    "example_session_state_mgmt",
+    "example_multi_step",
+    "workplace_assistant",
+    "example_single_tool_call",
+    "math_advanced_calculations",
+    "blackjack",
+    "example_multi_turn_gymnasium",
+    "conversational_tool_use_simulation",
+    "user_modeling",
+    "mcqa",
+)
+
+
+def collected(environment: Any, stub: VllmStub, kind: str = "vllm", **options: Any) -> list[Any]:
+    model = open_model(f"{kind}:{stub.url}#policy", options.pop("model_settings", {}))
+    if environment == "conversational_tool_use_simulation":
+        options["settings"] = {"resources.enable_llm_judge": False}
+    return ludus.collect(environment, model=model, tokens=True, **options).rollouts
+
+
+def check(rollouts: list[Any], stub: VllmStub) -> None:
+    """Each rollout is one sequence, and its prompts are those that the server read."""
+    received = {tuple(prompt) for prompt in stub.received}
+    for rollout in rollouts:
+        assert rollout.error is None, rollout.error
+        (sequence,) = rollout.sequences()
+        assert sum(sequence.mask) == sum(len(call["generated_ids"]) for call in rollout.calls)
+        at = 0
+        for call in rollout.calls:
+            at += len(call["prompt_ids"])
+            assert tuple(sequence.ids[:at]) in received
+            at += len(call["generated_ids"])
+
+
+@pytest.fixture(scope="module")
+def smollm() -> Any:
+    return smollm2.tokenizer()
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_every_rollout_is_one_sequence(environment: str, smollm: Any) -> None:
+    with running(VllmStub(smollm)) as stub:
+        rollouts = collected(environment, stub, repeats=2, limit=4)
+        check(rollouts, stub)
+        assert stub.asked.count("/v1/chat/completions") == len(rollouts), "only the first call of a rollout is chat"
+        assert environment == "mcqa" or any(len(rollout.calls) > 1 for rollout in rollouts)
+
+
+@pytest.mark.parametrize("template", sorted(tiny_transformers.TEMPLATES))
+@pytest.mark.parametrize("missing", [(), GENERATE, GENERATE[:1]])
+def test_with_every_template_and_on_older_servers(template: str, missing: tuple[str, ...]) -> None:
+    with running(VllmStub(tiny_transformers.tokenizer(template), missing=missing)) as stub:
+        for environment in ("example_session_state_mgmt", "conversational_tool_use_simulation"):
+            check(collected(environment, stub, repeats=2, limit=3), stub)
+
+
+def test_sglang_takes_ids_on_its_chat_route_and_says_which_weights_wrote_what(smollm: Any) -> None:
+    with running(SglangStub(smollm)) as stub:
+        rollouts = collected("example_session_state_mgmt", stub, "sglang", repeats=2, limit=4)
+        check(rollouts, stub)
+    (sequence,) = rollouts[0].sequences()
+    assert [version for _, _, version in sequence.version_spans][:2] == ["7", "8"]
+    assert sequence.extras[0] == {"routed_experts": "AAA="}
+
+
+@pytest.mark.parametrize(
+    ("kind", "made", "settings"),
+    [
+        ("vllm", lambda words: VllmStub(words), {"history": "chat"}),
+        ("vllm", lambda words: VllmStub(words, missing=(*GENERATE, "/tokenize")), {}),
+        ("sglang", lambda words: SglangStub(words, ignores_ids=True), {}),
+    ],
+)
+def test_a_server_that_takes_no_ids_breaks_sequences_and_the_record_says_where(
+    kind: str, made: Any, settings: dict[str, Any]
+) -> None:
+    with running(made(tiny_transformers.tokenizer("tools"))) as stub:
+        rollouts = collected("example_session_state_mgmt", stub, kind, repeats=4, limit=4, model_settings=settings)
+    broken = [call for rollout in rollouts for call in rollout.calls if "broke" in call]
+    assert broken
+    assert all(call["broke"].startswith("the server takes no ids, and rendered") for call in broken)
+    assert any("<tool_call>" in call["broke"] and " became " in call["broke"] for call in broken)
+
+
+async def said(model: Any, items: list[Item], before: Response | None = None, **params: Any) -> Response:
+    request = Request(items, session="s", tokens=before.tokens if before else None, params=params)
+    response: Response = await model.respond(request)
+    return response
+
+
+async def test_extras_limits_stop_strings_and_answers_that_go_on(smollm: Any) -> None:
+    with running(VllmStub(smollm, lambda random, tools: ("one two three", True))) as stub:
+        stub.extras = {"routed_experts": "k05VTVBZ"}
+        async with open_model(f"vllm:{stub.url}#policy") as model:
+            model.capture_tokens = True
+            first = await said(model, items := [{"role": "user", "content": "a"}], max_output_tokens=3)
+            assert (first.incomplete_reason, first.tokens and first.tokens.extras) == (
+                "max_output_tokens",
+                {"routed_experts": "k05VTVBZ"},
+            )
+            more = await said(model, [*items, *first.output], first, stop="two")
+            assert first.tokens is not None
+            assert more.tokens is not None
+            assert list(more.tokens.prompt_ids) == [*first.tokens.prompt_ids, *first.tokens.generated_ids]
+            assert more.output_text == "one "
+            assert more.tokens.extras == {"routed_experts": "k05VTVBZ"}
+            user = {"role": "user", "content": "b"}
+            last = await said(model, [*items, *first.output, *more.output, user], more)
+    assert last.tokens is not None
+    past = [*more.tokens.prompt_ids, *more.tokens.generated_ids]
+    assert list(last.tokens.prompt_ids)[: len(past)] == past
+    added = smollm.decode(list(last.tokens.prompt_ids)[len(past) :])
+    assert added == "\n<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n"
+    assert last.output_text == "one two three"
+
+
+def test_a_server_that_read_other_ids_is_not_believed(smollm: Any) -> None:
+    class Wrong(VllmStub):
+        def generate(self, body: dict[str, Any]) -> dict[str, Any]:
+            return super().generate({**body, "token_ids": body["token_ids"][1:]})
+
+    with running(Wrong(smollm)) as stub:
+        rollouts = collected("example_session_state_mgmt", stub, limit=3)
+    failures = [rollout.error for rollout in rollouts if len(rollout.calls) > 0 and rollout.error]
+    assert failures
+    assert {failure.kind for failure in failures} == {"bad_response"}
+
+
+async def test_images_and_changed_tools_are_rendered_by_the_chat_route(smollm: Any) -> None:
+    with running(VllmStub(smollm, lambda random, tools: ("yes", True))) as stub:
+        async with open_model(f"vllm:{stub.url}#policy") as model:
+            model.capture_tokens = True
+            first = await said(model, items := [{"role": "user", "content": "a"}])
+            tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
+            again = [*items, *first.output, {"role": "user", "content": "b"}]
+            other = await said(model, again, first, tools=[tool])
+            assert other.tokens is not None
+            assert str(other.tokens.broke).startswith("the tools or the instructions were changed")
