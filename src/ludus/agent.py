@@ -53,6 +53,13 @@ class Agent:
         """Open once what all rollouts in this process share (such as a second model), and yield the agent to play."""
         yield self
 
+    def equip(self, shared: Any) -> Any:
+        """Called once with what the environment's sessions share, before the first opens. Returns what they get.
+
+        An agent whose program runs in the sessions' sandboxes adds the program's files here (`EquippedProvider`).
+        """
+        return shared
+
     async def act(self, episode: Episode) -> str:
         """Play one rollout through `episode`, and return the reason why it stopped."""
         raise TypeError(f"{type(self).__name__} does not define act()")

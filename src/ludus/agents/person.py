@@ -107,6 +107,10 @@ class _PersonAgent(Agent):
         async with self._agent.share() as agent:
             yield type(self)(agent, self._screen)
 
+    def equip(self, shared: Any) -> Any:
+        """What the environment's agent makes of it."""
+        return self._agent.equip(shared)
+
 
 class PersonAsModelAgent(_PersonAgent):
     """The environment's agent with a person as the model, who can end the rollout at any time."""

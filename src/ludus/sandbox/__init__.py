@@ -1,5 +1,6 @@
 """Sandboxes: one protocol to run untrusted code, and several providers of it."""
 
+from ludus.sandbox.mounts import Mount
 from ludus.sandbox.protocol import (
     HOME,
     ExecResult,
@@ -14,6 +15,7 @@ from ludus.sandbox.protocol import (
 __all__ = [
     "HOME",
     "ExecResult",
+    "Mount",
     "Program",
     "Sandbox",
     "SandboxError",

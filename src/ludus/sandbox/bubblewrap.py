@@ -12,12 +12,11 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from functools import cache
 
-import ludus
 from ludus.sandbox import packages, seccomp
 from ludus.sandbox.features import require
 from ludus.sandbox.libpython import python_library
+from ludus.sandbox.mounts import hidden_places, sources
 from ludus.sandbox.protocol import HOME, SandboxError, SandboxSpec
 from ludus.sandbox.stage import Stage, library_apart, open_stage, python_prefix
 from ludus.sandbox.supervised import SupervisedSandbox
@@ -86,6 +85,7 @@ class BubblewrapProvider(SupervisedProvider):
         """A new sandbox."""
         require(self, spec)
         setup = setup_message(spec, list(_WRITABLE), [PACKAGES] if spec.packages else [], kept=_KEPT)
+        await self._stage.show(sources(spec.mounts))
         info = os.memfd_create("info")  # not a pipe: if our end were closed, SIGPIPE would kill bwrap halfway
 
         async def first(process: subprocess.Popen[bytes]) -> int:
@@ -189,15 +189,11 @@ def _binds(spec: SandboxSpec, stage: Stage, fds: list[int]) -> Iterator[str]:
         yield from ("--ro-bind", stage.visible(library), inside) if library_apart() else ("--symlink", library, inside)
     for place in packages.places(spec.packages):
         yield from ("--ro-bind", stage.visible(str(place)), f"{PACKAGES}/{place.name}")
-    yield from _hidden()
-
-
-@cache
-def _hidden() -> tuple[str, ...]:
-    """Our own package, if it is installed where a sandbox can see it: it holds answers to tasks."""
-    ours = os.path.realpath(os.path.dirname(ludus.__file__))
-    seen = any(ours.startswith(f"{path}/") for path in (*_SYSTEM, *python_prefix()))
-    return ("--tmpfs", ours, "--remount-ro", ours) if seen else ()
+    for mount in spec.mounts:
+        yield from ("--ro-bind", stage.visible(os.path.realpath(mount.source)), mount.place)
+    seen = [(path, path) for path in (*_SYSTEM, *python_prefix())]
+    for hidden in hidden_places([*seen, *((mount.source, mount.place) for mount in spec.mounts)]):
+        yield from ("--tmpfs", hidden, "--remount-ro", hidden)
 
 
 def _memory_file(data: bytes, fds: list[int]) -> int:

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import re
 import socket
-import subprocess
 from collections.abc import Iterable
-from contextlib import suppress
 
 from ludus.runtime.threads import in_thread
-from ludus.sandbox.libpython import library_variable, python_library
-from ludus.sandbox.protocol import SandboxError
-from ludus.sandbox.supervised_start import base_python
+from ludus.sandbox.listening import listen_inside, pump
 
 #: Where the proxy listens inside.
 PORT = 3128
@@ -29,19 +24,6 @@ _PORTS = (80, 443)
 _SECONDS = 30.0
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _REQUEST = re.compile(rb"(CONNECT|[A-Z]+) (?:http://)?(\[[0-9a-fA-F:.]+\]|[^/:\s]+)(?::(\d{1,5}))?(\S*) HTTP/1\.[01]")
-
-#: The helper: `setns` into the user namespace (unless we are root) and the network of a process, then listen there.
-_HELPER = """
-import ctypes, os, socket, sys
-pid, fd, port = map(int, sys.argv[1:])
-libc = ctypes.CDLL(None, use_errno=True)
-for name in ("net",) if os.geteuid() == 0 else ("user", "net"):
-    space = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)
-    if libc.setns(space, 0) != 0:
-        sys.exit(f"cannot enter the {name} namespace: {os.strerror(ctypes.get_errno())}")
-listener = socket.create_server(("127.0.0.1", port))
-socket.send_fds(socket.socket(fileno=fd), [b"x"], [listener.fileno()])
-"""
 
 
 class Egress:
@@ -58,7 +40,7 @@ class Egress:
 
     async def open(self, pid: int) -> None:
         """Listen in the network of a process."""
-        listener = await in_thread(_listener, pid)
+        listener = await in_thread(listen_inside, pid, PORT)
         self._server = await asyncio.start_server(self._accept, sock=listener, limit=_HEAD_BYTES)
 
     async def close(self) -> None:
@@ -114,7 +96,7 @@ class Egress:
             else:
                 rest = head[match.end() :].replace(b"\r\nProxy-Connection: keep-alive", b"")
                 their_writer.write(b"%s %s HTTP/1.1\r\nConnection: close%s" % (method, path or b"/", rest))
-            await asyncio.gather(_pump(reader, their_writer), _pump(their_reader, writer))
+            await asyncio.gather(pump(reader, their_writer), pump(their_reader, writer))
         finally:
             their_writer.close()
 
@@ -159,36 +141,3 @@ class _Host:
         """Whether this entry allows a connection."""
         named = host.endswith(self.name[1:]) if self.name.startswith("*.") else host == self.name
         return named and (port == self.port if self.port is not None else port in _PORTS)
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy what arrives until the end."""
-    while data := await reader.read(1 << 16):
-        writer.write(data)
-        await writer.drain()
-    with suppress(OSError):
-        writer.write_eof()
-
-
-def _listener(pid: int) -> socket.socket:
-    """A socket that listens in the network of a process."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        command = [base_python(), "-S", "-E", "-c", _HELPER, str(pid), str(theirs.fileno()), str(PORT)]
-        try:
-            ended = subprocess.run(
-                command,
-                pass_fds=[theirs.fileno()],
-                capture_output=True,
-                env=library_variable(os.path.dirname(python_library() or "")),
-                timeout=_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise SandboxError(f"cannot open the network for some hosts: {error}") from error
-        if ended.returncode != 0:
-            words = " ".join(ended.stderr.decode(errors="replace").split())[-300:]
-            raise SandboxError(f"cannot open the network for some hosts: {words}")
-        _, fds, _, _ = socket.recv_fds(ours, 1, 1)
-    os.set_inheritable(fds[0], False)
-    return socket.socket(fileno=fds[0])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from ludus.sandbox.mounts import Mount, mount_problem
 from ludus.sandbox.protocol import SandboxError, SandboxProvider, SandboxSpec
 
 
@@ -11,6 +12,12 @@ def problem_with(provider: SandboxProvider | type[SandboxProvider], spec: Sandbo
     """Why a provider cannot open sandboxes of a spec, in one line, or None."""
     missing = list(_missing(provider.lacks, spec))
     return f"sandbox provider {provider.name} {'; it '.join(missing)}" if missing else None
+
+
+def mounts_problem(provider: SandboxProvider, mounts: Sequence[Mount]) -> str | None:
+    """Why a provider cannot mount folders, in one line, or None."""
+    problem = next(_mounts_missing(provider.lacks, mounts), None)
+    return f"sandbox provider {provider.name} {problem}" if problem is not None else None
 
 
 def require(provider: SandboxProvider, spec: SandboxSpec) -> None:
@@ -30,3 +37,11 @@ def _missing(lacks: frozenset[str], spec: SandboxSpec) -> Iterator[str]:
         yield f"has no folders of its own at the root ({', '.join(f'/{name}' for name in spec.folders)})"
     if "unix_sockets" in lacks and spec.unix_sockets:
         yield "lets programs make no Unix sockets"
+    yield from _mounts_missing(lacks, spec.mounts)
+
+
+def _mounts_missing(lacks: frozenset[str], mounts: Sequence[Mount]) -> Iterator[str]:
+    if mounts and "mounts" in lacks:
+        yield f"cannot mount folders of this machine ({mounts[0].source})"
+    elif (problem := mount_problem(mounts)) is not None:
+        yield problem

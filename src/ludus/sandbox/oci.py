@@ -20,6 +20,7 @@ from typing import Any
 
 from ludus.runtime.threads import in_thread
 from ludus.sandbox.features import require
+from ludus.sandbox.mounts import sources
 from ludus.sandbox.oci_bundle import FOLDERS, USER, container_environment, writable_folders, write_bundle
 from ludus.sandbox.oci_images import ImageStore
 from ludus.sandbox.private_folders import PrivateFolder, remove
@@ -80,6 +81,7 @@ class OciProvider(FolderProvider):
         assert spec.image is not None
         image = await self._images.get(spec.image)
         folder, stage = await self._new_folder(*FOLDERS, owner=USER)
+        await stage.show(sources(spec.mounts))
         setup = setup_message(spec, writable_folders(), [], env=container_environment(spec, image.env), preload=[])
         setup["limits"]["files"] = sys.maxsize  # the file systems in memory have a limit of their own
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus.sandbox import seccomp
+from ludus.sandbox.mounts import hidden_places
 from ludus.sandbox.oci_python import INSIDE, container_python
 from ludus.sandbox.protocol import HOME, SandboxSpec
 from ludus.sandbox.stage import Stage
@@ -60,6 +61,8 @@ def write_bundle(folder: Path, spec: SandboxSpec, image: str, bootstrap: str, st
 def _config(spec: SandboxSpec, stage: Stage, bootstrap: str) -> dict[str, Any]:
     python = container_python()
     spaces = ["pid", "ipc", "uts", "mount", "user", "cgroup", *(() if spec.network else ("network",))]
+    own = [(os.path.realpath(mount.source), mount.place) for mount in spec.mounts]
+    folders = [*python.mounts, *own]
     only_root = [{"containerID": 0, "hostID": 0, "size": 1}]
     return {
         "ociVersion": "1.0.2",
@@ -74,12 +77,12 @@ def _config(spec: SandboxSpec, stage: Stage, bootstrap: str) -> dict[str, Any]:
             "capabilities": _NO_CAPABILITIES,
             "noNewPrivileges": True,
         },
-        "mounts": [*_mounts(spec), *(_bind(stage.visible(source), place) for source, place in python.mounts)],
+        "mounts": [*_mounts(spec), *(_bind(stage.visible(source), place) for source, place in folders)],
         "linux": {
             "namespaces": [{"type": kind} for kind in spaces],
             "uidMappings": only_root,
             "gidMappings": only_root,
-            "maskedPaths": [*_MASKED, *python.hidden],
+            "maskedPaths": [*_MASKED, *python.hidden, *hidden_places(own)],
             "readonlyPaths": list(_READ_ONLY),
             "seccomp": _seccomp(),
         },

@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ludus.runtime.boundary import queueing
-from ludus.sandbox.protocol import Delegate, ExecResult, Program, Sandbox, SandboxProvider, SandboxSpec
+from ludus.sandbox.delegate import Delegate
+from ludus.sandbox.protocol import ExecResult, Program, Sandbox, SandboxProvider, SandboxSpec
 from ludus.sandbox.supervised import SupervisedSandbox
 
 #: A sandbox is replaced after this many programs, whatever happened in it.
@@ -98,14 +99,28 @@ class _Lease(Delegate):
         self.spec = spec
         self._pool = pool
         self._sandbox: Sandbox | None = sandbox
+        self._routed = False
 
     async def _target(self) -> Sandbox:
         if self._sandbox is None:
             raise RuntimeError("the sandbox is closed")
         return self._sandbox
 
+    async def route(self, port: int) -> str:
+        """Let programs reach a port of this machine. From then on they do not queue: they wait for that port."""
+        url = await super().route(port)
+        self._routed = True
+        return url
+
+    async def close_routes(self) -> None:
+        """Close what `route` opened."""
+        self._routed = False
+        await super().close_routes()
+
     async def run(self, program: Program) -> ExecResult:
         """Run a program when its turn comes."""
+        if self._routed:
+            return await super().run(program)
         with queueing():
             await self._pool._slots.acquire()
         try:

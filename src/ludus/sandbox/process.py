@@ -24,9 +24,10 @@ from ludus.runtime.threads import in_thread
 from ludus.sandbox import landlock, packages, private_folders, seccomp
 from ludus.sandbox.features import require
 from ludus.sandbox.libpython import library_variable, python_library
+from ludus.sandbox.mounts import sources
 from ludus.sandbox.private_folders import remove
 from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxSpec
-from ludus.sandbox.stage import Stage, missing_program
+from ludus.sandbox.stage import Stage, missing_program, open_to_all
 from ludus.sandbox.supervised import SupervisedSandbox
 from ludus.sandbox.supervised_open import FolderProvider, removed_on_error
 from ludus.sandbox.supervised_start import program_environment, setup_message, supervisor_command
@@ -72,6 +73,7 @@ class ProcessProvider(FolderProvider):
     async def open(self, spec: SandboxSpec) -> ProcessSandbox:
         """A new sandbox."""
         require(self, spec)
+        _check_mounts(spec)
         user = _new_user() if os.geteuid() == 0 else None
         folder, stage = await self._new_folder("home", "tmp", owner=user)
 
@@ -122,6 +124,12 @@ class ProcessSandbox(SupervisedSandbox):
         if not result.ok:
             raise OSError(f"cannot restore the snapshot: {result.why}: {result.last_line}")
 
+    async def route(self, port: int) -> str:
+        """With the host's network programs reach every port; without it they get no socket at all."""
+        if not self.spec.network:
+            raise SandboxError("sandbox provider process has no route to one port: use bubblewrap or oci")
+        return await super().route(port)
+
     def _end_processes(self) -> None:
         """End all processes of the control group and of the user, in case a program ended the supervisor first."""
         for folder in self._group.folders:
@@ -140,7 +148,7 @@ def _spawn(
     seen = stage.visible(_PREFIX)
     interpreter, *options, bootstrap = supervisor_command()
     wanted = {
-        "read": [*_READABLE, seen, str(folder), *_link(spec, folder, stage)],
+        "read": [*_READABLE, seen, str(folder), *_link(spec, folder, stage), *sources(spec.mounts)],
         "write": [*_DEVICES, str(folder / "home"), str(folder / "tmp")],
         "network": spec.network,
         "filters": [rules.hex() for rules in _filters(spec) if rules is not None],
@@ -160,6 +168,16 @@ def _spawn(
     finally:
         for fd in fds:
             os.close(fd)
+
+
+def _check_mounts(spec: SandboxSpec) -> None:
+    """Programs see the folders of the host where they are, so a mount can be nowhere else."""
+    for mount in spec.mounts:
+        cannot = f"sandbox provider process cannot mount {mount.source}"
+        if mount.place != mount.source:
+            raise SandboxError(f"{cannot} at {mount.place}: programs find folders where they are")
+        if os.geteuid() == 0 and not open_to_all(os.path.realpath(mount.source)):
+            raise SandboxError(f"{cannot}: other users than root may not read it")
 
 
 def _filters(spec: SandboxSpec) -> Iterator[bytes | None]:

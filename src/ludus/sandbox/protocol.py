@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 from ludus.errors import Failure
 from ludus.sandbox.claims import ATTACK_WORDS
+from ludus.sandbox.mounts import Mount
 
 #: The working directory and HOME of every program, where the provider makes the file system.
 HOME = "/home/user"
@@ -50,6 +51,7 @@ class SandboxSpec:
     files: Mapping[str, bytes] = field(default_factory=dict, hash=False)  #: written when the sandbox opens
     folders: tuple[str, ...] = ()  #: names of folders of HOME that are found at the root too: `app` as /app
     packages: tuple[str, ...] = ()  #: Python distributions that programs may import, with their requirements
+    mounts: tuple[Mount, ...] = ()  #: folders of the host that programs may read
     preload: tuple[str, ...] = ()  #: modules that every Python program finds imported already
     background: bool = False  #: whether processes go on after the `exec` that started them, until the sandbox closes
     unix_sockets: bool = False  #: whether programs talk to each other through Unix sockets
@@ -66,7 +68,8 @@ class Program:
     timeout: float = 30.0
     cwd: str | None = None  #: relative to HOME
     env: Mapping[str, str] = field(default_factory=dict)  #: besides the spec's
-    output_bytes: int | None = None  #: instead of the spec's limit, for commands of our own
+    output_bytes: int | None = None  #: of stdout and of stderr, instead of the spec's limit
+    keep_last: bool = False  #: keep the last bytes of the output and not the first, however long it is
 
 
 @dataclass(frozen=True)
@@ -139,10 +142,16 @@ class Sandbox(ABC):
         timeout: float = 30.0,  # noqa: ASYNC109
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        last_bytes: int | None = None,
     ) -> ExecResult:
-        """Run a program (a list of arguments) or a script for the shell (a text). Paths are relative to HOME."""
+        """Run a program (a list of arguments) or a script for the shell (a text). Paths are relative to HOME.
+
+        `last_bytes` is for long programs: the last so many bytes of stdout and of stderr are kept, and the program may
+        print any amount.
+        """
         argv = ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
-        return await self.run(Program(argv, stdin=stdin, timeout=timeout, cwd=cwd, env=env or {}))
+        program = Program(argv, stdin=stdin, timeout=timeout, cwd=cwd, env=env or {})
+        return await self.run(replace(program, output_bytes=last_bytes, keep_last=last_bytes is not None))
 
     async def python(
         self,
@@ -230,6 +239,16 @@ class Sandbox(ABC):
     async def deny_hosts(self) -> None:  # noqa: B027
         """Close what `allow_hosts` opened. Connections that are open are cut."""
 
+    async def route(self, port: int) -> str:
+        """Let programs reach one port of this machine's loopback, and return its URL: `http://127.0.0.1:PORT`.
+
+        The URL is the same inside and outside. It stays open until `close_routes`, or until the sandbox closes.
+        """
+        raise SandboxError(f"{type(self).__name__} has no route to a port of this machine: use bubblewrap or oci")
+
+    async def close_routes(self) -> None:  # noqa: B027
+        """Close what `route` opened. Connections that are open are cut."""
+
     async def _trusted(self, command: Sequence[str], *, stdin: bytes = b"", limit: int | None = None) -> ExecResult:
         """Run a command of our own, whose output may be longer than a program's."""
         return await self.run(Program(tuple(command), stdin=stdin, timeout=60.0, output_bytes=limit))
@@ -246,46 +265,6 @@ class Sandbox(ABC):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
-
-
-class Delegate(Sandbox):
-    """A sandbox whose calls another one answers."""
-
-    @abstractmethod
-    async def _target(self) -> Sandbox:
-        """The sandbox that answers."""
-
-    async def run(self, program: Program) -> ExecResult:
-        """Run a program."""
-        return await (await self._target()).run(program)
-
-    async def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
-        """The content of a file."""
-        return await (await self._target()).read(path, max_bytes)
-
-    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        """Write a file."""
-        await (await self._target()).write(path, data, executable=executable)
-
-    async def end_processes(self) -> None:
-        """End every process that programs left behind."""
-        await (await self._target()).end_processes()
-
-    async def snapshot(self) -> bytes:
-        """The files under HOME."""
-        return await (await self._target()).snapshot()
-
-    async def restore(self, snapshot: bytes) -> None:
-        """Unpack a snapshot."""
-        await (await self._target()).restore(snapshot)
-
-    async def allow_hosts(self, hosts: Sequence[str]) -> None:
-        """Let programs reach these hosts."""
-        await (await self._target()).allow_hosts(hosts)
-
-    async def deny_hosts(self) -> None:
-        """Close what `allow_hosts` opened."""
-        await (await self._target()).deny_hosts()
 
 
 class SandboxProvider(ABC):
@@ -305,7 +284,7 @@ class SandboxProvider(ABC):
     #: The kinds of attack that its sandboxes stop.
     claims: frozenset[str] = ATTACKS
 
-    #: What its sandboxes lack: `image`, `no_image`, `packages`, `folders`, `unix_sockets` (see `features.py`).
+    #: What its sandboxes lack: `image`, `no_image`, `packages`, `folders`, `mounts`, `unix_sockets`. See `features.py`
     lacks: frozenset[str] = frozenset()
 
     @classmethod
@@ -316,6 +295,10 @@ class SandboxProvider(ABC):
     @abstractmethod
     async def open(self, spec: SandboxSpec) -> Sandbox:
         """A sandbox with the files of its spec. Raises `SandboxError`."""
+
+    def session_spec(self, spec: SandboxSpec) -> SandboxSpec:
+        """The spec of a session's own sandbox, with what the rollout's agent needs in it (see `equipment.py`)."""
+        return spec
 
     async def check(self, spec: SandboxSpec) -> None:  # noqa: B027
         """Raise `SandboxError` if no sandbox of a spec could open: its image is missing, or no server answers."""

@@ -19,6 +19,7 @@ from ludus.http.connection import HttpReply
 from ludus.http.retries import Attempts, Retries
 from ludus.runtime.boundary import in_time, queueing
 from ludus.runtime.keys import look_up_key, without_keys_and_paths
+from ludus.sandbox.features import require
 from ludus.sandbox.protocol import READ_BYTES, ExecResult, Program, Sandbox, SandboxError, SandboxProvider, SandboxSpec
 from ludus.sandbox.wire import program_message, result_of, spec_message, text_of
 
@@ -86,6 +87,7 @@ class RemoteProvider(SandboxProvider):
     """Opens each sandbox on the server that runs the fewest of ours."""
 
     name = "remote"
+    lacks = frozenset({"mounts"})
 
     def __init__(self, urls: Sequence[str], token_env: str = "LUDUS_TOKEN") -> None:
         if not urls:
@@ -111,6 +113,7 @@ class RemoteProvider(SandboxProvider):
 
     async def open(self, spec: SandboxSpec) -> RemoteSandbox:
         """A sandbox on the server with the fewest, when one has a place."""
+        require(self, spec)
         if self._reporting is None:
             self._reporting = asyncio.create_task(self._report())
         attempts = Attempts(_RETRIES, perf_counter() + _WAIT)

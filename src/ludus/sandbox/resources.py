@@ -25,8 +25,9 @@ from ludus.errors import UserError
 from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.threads import awaited
 from ludus.sandbox.choice import check_spec, open_provider
+from ludus.sandbox.delegate import Delegate
 from ludus.sandbox.packages import places
-from ludus.sandbox.protocol import Delegate, Sandbox, SandboxError, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import Sandbox, SandboxError, SandboxProvider, SandboxSpec
 
 
 class SandboxSettings(BaseModel):
@@ -146,7 +147,7 @@ class LazySandbox(Delegate):
         if self._closed:
             raise RuntimeError("the sandbox is closed")
         if self._opening is None:  # tools of one turn may run at once
-            self._opening = asyncio.create_task(self._provider.open(self.spec))
+            self._opening = asyncio.create_task(self._provider.open(self._provider.session_spec(self.spec)))
         return await asyncio.shield(self._opening)
 
     async def deny_hosts(self) -> None:
@@ -158,6 +159,11 @@ class LazySandbox(Delegate):
         """End every process that programs left behind; there are none if it was never used."""
         if self._opening is not None:
             await super().end_processes()
+
+    async def close_routes(self) -> None:
+        """Close what `route` opened."""
+        if self._opening is not None:
+            await super().close_routes()
 
     async def fork(self) -> LazySandbox:
         """A second sandbox with the same files; one that was never used is not opened for this."""

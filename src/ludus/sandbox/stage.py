@@ -7,15 +7,18 @@ alive: the mounts are gone with this process, however it ends.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from pathlib import Path
 
+from ludus.runtime.threads import in_thread
 from ludus.sandbox.libpython import python_library
 from ludus.sandbox.protocol import SandboxError
 
@@ -37,6 +40,9 @@ _SCRIPT = (
 class Stage:
     """For users who are not root: bwrap starts as it is, and finds folders where they are."""
 
+    async def show(self, folders: Iterable[str]) -> None:
+        """Make folders visible that were not needed before."""
+
     def visible(self, path: str) -> str:
         """A path that leads to the same folder or file, and that the user of the sandbox may walk."""
         return path
@@ -54,8 +60,19 @@ class RootStage(Stage):
 
     def __init__(self) -> None:
         self._users = itertools.cycle(range(_FIRST_USER, _FIRST_USER + _USERS))
-        self._mounted = [folder for folder in _needed() if not _open_to_all(folder)]
+        self._mounted = [folder for folder in _needed() if not open_to_all(folder)]
         self._namespace = _namespace_with(self._mounted) if self._mounted else None
+        self._showing = asyncio.Lock()
+
+    async def show(self, folders: Iterable[str]) -> None:
+        """Mount the folders that the user of a sandbox cannot reach, in a new namespace with all earlier ones."""
+        async with self._showing:
+            hidden = [folder for folder in folders if not open_to_all(folder) and self.visible(folder) == folder]
+            if hidden:
+                mounted = [*self._mounted, *dict.fromkeys(hidden)]
+                namespace = await in_thread(_namespace_with, mounted)
+                self.close()
+                self._mounted, self._namespace = mounted, namespace
 
     def visible(self, path: str) -> str:
         """The path itself, or the same below the folder where it is mounted."""
@@ -115,7 +132,7 @@ def _needed() -> list[str]:
 
 
 @lru_cache(maxsize=256)
-def _open_to_all(path: str) -> bool:
+def open_to_all(path: str) -> bool:
     """Whether any user may walk to a path and read it."""
     return (
         all(folder.stat().st_mode & 0o001 for folder in Path(path).parents) and os.stat(path).st_mode & 0o005 == 0o005
@@ -130,7 +147,7 @@ def _namespace_with(folders: list[str]) -> int:
         assert holder.stderr is not None
         if holder.stdout.readline() != b"ready\n":
             words = " ".join(holder.stderr.read(500).decode(errors="replace").split())
-            raise SandboxError(f"cannot mount the folders of Python for a sandbox: {words}")
+            raise SandboxError(f"cannot mount folders for a sandbox: {words}")
         namespace = os.open(f"/proc/{holder.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         holder.communicate(b"\n")
     return namespace

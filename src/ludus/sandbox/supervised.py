@@ -21,6 +21,7 @@ from ludus.runtime.frames import HEADER, frame_start
 from ludus.sandbox.cgroups import ControlGroup
 from ludus.sandbox.egress import Egress
 from ludus.sandbox.protocol import ExecResult, Program, Sandbox, SandboxError, SandboxSpec
+from ludus.sandbox.routes import PortRoute
 from ludus.sandbox.supervised_start import supervisor_source
 
 #: Seconds that a supervisor gets to answer after its program's time is up, on a busy machine.
@@ -50,6 +51,8 @@ class SupervisedSandbox(Sandbox):
         self._group = group
         self._on_close = on_close
         self._egress: Egress | None = None
+        self._routes: dict[int, PortRoute] = {}
+        self._routing = asyncio.Lock()
         self._turn = asyncio.Lock()
         self.gone = False
         self._exchanging = False
@@ -84,6 +87,7 @@ class SupervisedSandbox(Sandbox):
             "op": "exec" if source is None else "python",
             "timeout": program.timeout,
             "output": program.output_bytes or self.spec.limits.output_bytes,
+            "keep_last": program.keep_last,
             "start": len(start),
             "source": len(source or b""),
         }
@@ -106,6 +110,7 @@ class SupervisedSandbox(Sandbox):
     async def reset(self) -> bool:
         """Make the sandbox as new. Returns False if that is not certain: then it must be closed."""
         await self.deny_hosts()
+        await self.close_routes()
         if self.gone or self.suspicious or self._turn.locked():  # a program still runs
             return False
         try:
@@ -118,6 +123,7 @@ class SupervisedSandbox(Sandbox):
         """End every process."""
         self.gone = True
         await self.deny_hosts()
+        await self.close_routes()
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)  # wakes a call that waits for its reply
         while self._exchanging:  # noqa: ASYNC110 - the loop still watches the socket
@@ -143,6 +149,23 @@ class SupervisedSandbox(Sandbox):
         egress, self._egress = self._egress, None
         if egress is not None:
             await egress.close()
+
+    async def route(self, port: int) -> str:
+        """Let programs reach a port of this machine. With the host's network they do anyway."""
+        async with self._routing:
+            if self.gone:
+                raise SandboxError("the sandbox is gone")
+            if not self.spec.network and port not in self._routes:
+                route = PortRoute(port)
+                await route.open(self.pid)
+                self._routes[port] = route
+        return f"http://127.0.0.1:{port}"
+
+    async def close_routes(self) -> None:
+        """Close what `route` opened."""
+        async with self._routing:
+            while self._routes:
+                await self._routes.popitem()[1].close()
 
     def _out_of_memory(self) -> bool:
         """Whether the kernel killed a process here for its memory since the last call."""

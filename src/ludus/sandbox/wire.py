@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ludus.sandbox.protocol import ExecResult, Program, SandboxLimits, SandboxSpec
+from ludus.sandbox.protocol import READ_BYTES, ExecResult, Program, SandboxLimits, SandboxSpec
 
 
 class SpecMessage(BaseModel):
@@ -48,11 +48,13 @@ class ExecMessage(BaseModel):
     timeout: float = Field(default=30.0, gt=0, le=86_400)
     cwd: str | None = None
     env: dict[str, str] = {}
+    last_bytes: int | None = Field(default=None, ge=1, le=READ_BYTES)
 
     def command_program(self) -> Program:
         """The program of a request `exec`. Raises `ValueError` for input that is not base64."""
         argv = ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else tuple(self.command)
-        return Program(argv, stdin=bytes_of(self.stdin), timeout=self.timeout, cwd=self.cwd, env=self.env)
+        keeps: dict[str, Any] = {"output_bytes": self.last_bytes, "keep_last": self.last_bytes is not None}
+        return Program(argv, stdin=bytes_of(self.stdin), timeout=self.timeout, cwd=self.cwd, env=self.env, **keeps)
 
     def python_program(self) -> Program:
         """The program of a request `python`. Raises `ValueError` for input that is not base64."""
@@ -74,8 +76,9 @@ class FileMessage(BaseModel):
 
 
 def spec_message(spec: SandboxSpec) -> dict[str, Any]:
-    """A spec as JSON."""
+    """A spec as JSON. Mounts are not part of it: the folders are on another machine."""
     message = asdict(spec)
+    del message["mounts"]
     return message | {"files": {path: text_of(data) for path, data in spec.files.items()}}
 
 
@@ -83,7 +86,8 @@ def program_message(program: Program) -> dict[str, Any]:
     """A program as JSON, for a request `exec` or `python`."""
     fields: dict[str, Any] = {"stdin": text_of(program.stdin), "timeout": program.timeout}
     if program.source is None:
-        return fields | {"command": program.argv, "cwd": program.cwd, "env": dict(program.env)}
+        keeps = {"last_bytes": program.output_bytes} if program.keep_last else {}
+        return fields | {"command": program.argv, "cwd": program.cwd, "env": dict(program.env), **keeps}
     source = program.source.encode(errors="replace").decode()  # a lone surrogate is not JSON
     return fields | {"source": source, "argv": program.argv}
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, ClassVar
 
+from ludus.sandbox.features import require
 from ludus.sandbox.protocol import (
     HOME,
     READ_BYTES,
@@ -127,7 +128,7 @@ class HostedSandbox(Sandbox):
             except BaseException:
                 self._provider.later(self.close())
                 raise
-            return _result(ran, limit, seconds, monotonic() - began)
+            return _result(ran, limit, seconds, monotonic() - began, program.keep_last)
 
     async def _run_script(self, script: bytes, seconds: float) -> Ran:
         command = piped(script)
@@ -171,11 +172,12 @@ class ApiSandbox(HostedSandbox):
         return self._inside
 
 
-def _result(ran: Ran, limit: int, timeout: float, seconds: float) -> ExecResult:
+def _result(ran: Ran, limit: int, timeout: float, seconds: float, keep_last: bool) -> ExecResult:
     """How the program ended. What is no report is the work of the program: the service itself answered well."""
+    kept = slice(-limit, None) if keep_last else slice(limit)
     report = read_report(ran.output)
     if ran.late or (report is not None and report.timed_out):
-        stdout, stderr = (report.stdout[:limit], report.stderr[:limit]) if report else (b"", b"")
+        stdout, stderr = (report.stdout[kept], report.stderr[kept]) if report else (b"", b"")
         cut = report is not None and max(len(report.stdout), len(report.stderr)) > limit
         return ExecResult(stdout=stdout, stderr=stderr, timed_out=True, output_cut=cut, seconds=timeout)
     if report is None:
@@ -183,8 +185,8 @@ def _result(ran: Ran, limit: int, timeout: float, seconds: float) -> ExecResult:
         return ExecResult(exit_code=ran.code or _NO_REPORT, stderr=said, seconds=seconds)
     return ExecResult(
         exit_code=report.exit_code,
-        stdout=report.stdout[:limit],
-        stderr=report.stderr[:limit],
+        stdout=report.stdout[kept],
+        stderr=report.stderr[kept],
         output_cut=max(len(report.stdout), len(report.stderr)) > limit,
         seconds=seconds,
     )
@@ -194,6 +196,7 @@ class HostedProvider(SandboxProvider):
     """Opens sandboxes of a service. Claims no attack: its sandboxes were never attacked by our tests."""
 
     claims = frozenset()
+    lacks = frozenset({"mounts"})
 
     def __init__(self) -> None:
         self._opened: set[HostedSandbox] = set()
@@ -209,6 +212,7 @@ class HostedProvider(SandboxProvider):
 
     async def open(self, spec: SandboxSpec) -> HostedSandbox:
         """A new sandbox. One whose opening is cancelled is still closed: the service may have made it already."""
+        require(self, spec)
         opening = asyncio.create_task(self._open(spec))
         try:
             return await asyncio.shield(opening)

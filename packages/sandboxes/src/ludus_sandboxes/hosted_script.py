@@ -51,9 +51,9 @@ kill -9 "$w"
 l=0
 [ -z "$(cat <&8)" ] || l=1
 printf 'ludus %s %s\\no:' "$c" "$l"
-head -c {most} <&5 | base64 | tr -d '\\n'
+{part} -c {most} <&5 | base64 | tr -d '\\n'
 printf '\\ne:'
-head -c {most} <&6 | base64 | tr -d '\\n'
+{part} -c {most} <&6 | base64 | tr -d '\\n'
 printf '\\nend\\n'
 """
 
@@ -84,6 +84,7 @@ def program_script(program: Program, spec: SandboxSpec, *, cwd: str, stdin: str 
         program=command,
         seconds=f"{program.timeout:.3f}",
         leftovers="" if spec.background else 'kill -9 "-$p"',
+        part="tail" if program.keep_last else "head",
         most=most + 1,
     )
     if "\0" in text:

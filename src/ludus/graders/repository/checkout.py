@@ -55,6 +55,10 @@ class CheckoutProvider(SandboxProvider):
         self._tree = tree
         self._folder = folder
 
+    def session_spec(self, spec: SandboxSpec) -> SandboxSpec:
+        """The spec of a session's own sandbox."""
+        return self._provider.session_spec(spec)
+
     async def open(self, spec: SandboxSpec) -> Sandbox:
         """A sandbox with the files."""
         sandbox = await self._provider.open(spec)

@@ -19,7 +19,8 @@ class Running:
     def __init__(self, request: dict[str, Any], size: int, relay: Relay) -> None:
         self.request = request
         self.relay = relay
-        self.room = [request["output"], request["output"]]
+        self.size: int = request["output"]  # bytes to keep at most
+        self.length = [0, 0]  # bytes printed so far
         self.cut, self.drained = False, 0
         self.pid, self.status = 0, 0
         self.stopped: str | None = None
@@ -46,18 +47,35 @@ class Running:
             length = self.relay.read(fd)
         except BlockingIOError:
             return False
-        taken = min(length, self.room[stream])
-        self.relay.write(self.output[stream], taken)
-        self.room[stream] -= taken
-        if length > taken:
-            self.cut = True
+        before = self.length[stream]
+        self.length[stream] += length
+        self.cut = self.cut or self.length[stream] > self.size
+        if self.request["keep_last"]:
+            self._write_around(stream, before, length)
+        else:
+            taken = max(min(length, self.size - before), 0)
+            self.relay.write(self.output[stream], taken)
             self.drained += length - taken
         return length > 0
 
+    def _write_around(self, stream: int, before: int, length: int) -> None:
+        """Write to a file whose end continues at its beginning."""
+        start = max(length - self.size, 0)
+        while start < length:
+            place = (before + start) % self.size
+            taken = min(length - start, self.size - place)
+            os.lseek(self.output[stream], place, os.SEEK_SET)
+            self.relay.write(self.output[stream], taken, start)
+            start += taken
+
     def printed(self, stream: int) -> int:
         """How many bytes of output are kept."""
-        length: int = self.request["output"] - self.room[stream]
-        return length
+        return min(self.length[stream], self.size)
+
+    def first(self, stream: int) -> int:
+        """Where in its file the kept output begins."""
+        length = self.length[stream]
+        return length % self.size if self.request["keep_last"] and length > self.size else 0
 
     def result(self, usage: Any) -> dict[str, Any]:
         """How the program ended, for the host."""

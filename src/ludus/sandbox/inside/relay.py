@@ -35,20 +35,23 @@ class Relay:
         os.lseek(fd, 0, os.SEEK_SET)
         return fd
 
-    def send(self, fd: int) -> None:
-        """Send a file in memory to the host, and close it."""
-        os.lseek(fd, 0, os.SEEK_SET)
-        while length := self.read(fd):
-            self.host.sendall(self.buffer[:length])
+    def send(self, fd: int, first: int = 0) -> None:
+        """Send a file in memory to the host, from its byte `first` around to the one before it, and close it."""
+        for start, size in ((first, os.fstat(fd).st_size - first), (0, first)):
+            os.lseek(fd, start, os.SEEK_SET)
+            while size:
+                length = min(self.read(fd), size)
+                self.host.sendall(self.buffer[:length])
+                size -= length
         os.close(fd)
 
     def read(self, fd: int) -> int:
         """Fill the buffer from a file or a pipe. Returns how many bytes came, 0 at the end."""
         return os.readv(fd, [self.buffer])
 
-    def write(self, fd: int, length: int) -> None:
-        """Write the first bytes of the buffer to a file."""
-        rest = self.buffer[:length]
+    def write(self, fd: int, length: int, start: int = 0) -> None:
+        """Write bytes of the buffer to a file."""
+        rest = self.buffer[start : start + length]
         while rest:
             rest = rest[os.write(fd, rest) :]
 

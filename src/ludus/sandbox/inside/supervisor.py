@@ -44,11 +44,11 @@ class Host:
         head, body = HEADER.unpack(self.exactly(HEADER.size))
         return json.loads(self.exactly(head)), body
 
-    def send(self, head: dict[str, Any], size: int = 0, files: Sequence[int] = ()) -> None:
-        """Send one message. Its bytes come from files in memory."""
+    def send(self, head: dict[str, Any], size: int = 0, files: Sequence[tuple[int, int]] = ()) -> None:
+        """Send one message. Its bytes come from files in memory, each with the place of its first byte."""
         self.socket.sendall(frame_start(json.dumps(head).encode(), size))
-        for fd in files:
-            self.relay.send(fd)
+        for fd, first in files:
+            self.relay.send(fd, first)
 
     def exactly(self, length: int) -> bytes:
         """The next bytes. Raises `EOFError` if the host is gone."""
@@ -123,7 +123,8 @@ class Supervisor:
         usage = self.end(program, ended)
         result = program.result(usage)
         result["seconds"] = time.monotonic() - started
-        self.host.send(result, program.printed(0) + program.printed(1), program.output)
+        files = [(fd, program.first(stream)) for stream, fd in enumerate(program.output)]
+        self.host.send(result, program.printed(0) + program.printed(1), files)
 
     def supervise(self, program: Running, deadline: float) -> bool:
         """Wait for the end of the main process, and collect its output meanwhile. Returns whether it ended."""
