@@ -28,7 +28,7 @@ HEIGHTS = {room: -depth for depth, line in enumerate(DRAWING) for room in line}
 #: The words: one file each at the top, which say what the architecture is.
 WORDS = """
     adapter agent dataset environment episode folder game model outcome prompt record recorder resources response
-    rollout task tokens tools
+    rollout task thread tokens tools
 """.split()
 
 #: Rooms that are one file beside the words.

@@ -26,6 +26,7 @@ from ludus.rollout import Job, Rollout
 from ludus.runtime.boundary import Deadline, failure_of, finish, reraise, step, together
 from ludus.runtime.threads import awaited, call_after, start_call
 from ludus.task import Task
+from ludus.thread import Thread
 from ludus.tokens import Tokens
 from ludus.tools import ToolError, not_found
 
@@ -185,8 +186,7 @@ class Episode:
         response = await self.step("model", seconds, self.model.respond(request))
         if turns is not None and (unsaved := turns.settle()) is not None:
             await unsaved
-        if version is not None and response.tokens is not None and response.tokens.policy_version is None:
-            response.tokens.policy_version = str(version)
+        stamp_version(response, version)
         self.take(response, params.get("tools"))
         return response
 
@@ -195,8 +195,7 @@ class Episode:
 
         An aborted answer is a failure.
         """
-        if (reason := response.aborted) is not None:
-            raise Failure("aborted", f"the model's answer ended early, with the reason {reason!r:.80}", stage="model")
+        refuse_aborted(response)
         self.items.extend(response.output)
         self._last = response
         self.recorder.answered(response, tools)
@@ -247,6 +246,14 @@ class Episode:
         self.recorder.clear()
         self.mask = self._last = self._recorded = None
 
+    def take_threads(self, threads: list[Thread], last: Response) -> None:
+        """Take over the conversations of a program. The first one is the main thread, and ended with `last`."""
+        main = threads[0]
+        self._last = Response({**last.data, "instructions": main.instructions}, last.tokens)
+        del self.items[self._start :]
+        self.items = Items([*self.items, *main.items])
+        self.recorder.take_threads(threads)
+
     def conclude(self, response: Response) -> None:
         """Make a recorded trajectory the whole response of this episode."""
         self._recorded = response
@@ -263,7 +270,9 @@ class Episode:
         recorder = self.recorder
         tools = recorder.first_tools if recorder.first_tools is not None else self.params.get("tools") or []
         usage = recorder.usage or None
-        return Response({**last, "output": self.items.since(self._start), "usage": usage, "tools": tools})
+        response = Response({**last, "output": self.items.since(self._start), "usage": usage, "tools": tools})
+        response.threads = recorder.threads
+        return response
 
     async def call_tool(self, name: str, arguments: str) -> str:
         """Run one tool, if the task offers it, and return the text that the model sees. No item is appended."""
@@ -296,6 +305,18 @@ class Episode:
         recorder.stage, recorder.since = stage, perf_counter()
         work = step(stage, seconds, work, name, self.deadline, recorder.timings, recorder.since, recorder.steps)
         return recorder.traced(stage, work) if recorder.traces else work
+
+
+def stamp_version(response: Response, version: Any) -> None:
+    """Note the policy version of the weights that a call began with, unless the model reported one."""
+    if version is not None and response.tokens is not None and response.tokens.policy_version is None:
+        response.tokens.policy_version = str(version)
+
+
+def refuse_aborted(response: Response) -> None:
+    """Raise a failure if an answer ended early, so that it cannot be judged."""
+    if (reason := response.aborted) is not None:
+        raise Failure("aborted", f"the model's answer ended early, with the reason {reason!r:.80}", stage="model")
 
 
 class Acting(Protocol):

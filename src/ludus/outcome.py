@@ -23,7 +23,7 @@ PASS_REWARD = 1.0
 RECORD = frozenset(
     "rollout_id repeat attempt outcome reward verdict_fields reward_components turn_rewards turn_credit mask receipt "
     "task_fields replay_drift stop_reason rollout_seed response usage timings model_calls tool_errors step_times "
-    "parent branch_turn session_seed".split()
+    "threads thread_rewards parent branch_turn session_seed".split()
 )
 
 #: Fields of both a task and its record: they identify the task and are not part of its content.
@@ -55,13 +55,14 @@ def counted_outcomes(counts: Mapping[str, int]) -> dict[str, int]:
 class Verdict:
     """A verifier's result: a reward, and named values that become fields of the rollout's record and metrics.
 
-    `components` are named parts of the reward. `turn_rewards` holds one number per model call. `mask` is the reason
-    not to train on this rollout although it has a reward.
+    `components` are named parts of the reward. `turn_rewards` holds one number per model call of the main thread,
+    `thread_rewards` the rewards of threads that do not get the rollout's, by name. `mask` is the reason not to train on
+    this rollout although it has a reward.
 
         Verdict(1.0, extracted_answer="B")
     """
 
-    __slots__ = ("components", "mask", "reward", "turn_rewards", "values")
+    __slots__ = ("components", "mask", "reward", "thread_rewards", "turn_rewards", "values")
 
     def __init__(
         self,
@@ -69,12 +70,14 @@ class Verdict:
         *,
         components: dict[str, float] | None = None,
         turn_rewards: list[float] | None = None,
+        thread_rewards: dict[str, float] | None = None,
         mask: str | None = None,
         **values: Any,
     ) -> None:
         self.reward = _finite(reward)
         self.components = {name: _finite(part) for name, part in components.items()} if components else {}
         self.turn_rewards = [_finite(part) for part in turn_rewards] if turn_rewards else []
+        self.thread_rewards = {name: _finite(part) for name, part in thread_rewards.items()} if thread_rewards else {}
         self.mask = mask
         self.values = values
 

@@ -69,6 +69,8 @@ def verdict_row(verdict: Verdict) -> Row:
         row["reward_components"] = verdict.components
     if verdict.turn_rewards:
         row["turn_rewards"] = verdict.turn_rewards
+    if verdict.thread_rewards:
+        row["thread_rewards"] = verdict.thread_rewards
     if verdict.mask:
         row["mask"] = verdict.mask
     return row
@@ -80,6 +82,7 @@ def read_verdict(row: Row, names: Iterable[str]) -> Verdict:
         row["reward"],
         components=row.get("reward_components"),
         turn_rewards=row.get("turn_rewards"),
+        thread_rewards=row.get("thread_rewards"),
         mask=row.get("mask"),
     )
     verdict.values = {key: row[key] for key in names if key in row}

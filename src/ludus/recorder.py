@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from ludus.errors import INTERRUPTS, Failure, Stage
 from ludus.response import Response, add_usage, less_usage
 from ludus.rollout import Job, Rollout
+from ludus.thread import Thread
 from ludus.tokens import TokenLog
 from ludus.tools import Raised
 
@@ -55,6 +56,7 @@ class EpisodeRecorder:
         "since",
         "stage",
         "steps",
+        "threads",
         "timings",
         "tokens",
         "tool_errors",
@@ -70,6 +72,7 @@ class EpisodeRecorder:
         self.calls: list[dict[str, Any]] = []
         self.usage: dict[str, Any] = {}
         self.tool_errors: list[dict[str, Any]] = []
+        self.threads: list[Thread] = []  #: conversations beside the main one
         self.asides: list[Any] = []  #: what is not in the trajectory and a continuation needs, as JSON
         self.turns: SavesTurns | None = None
         self.asked_version: Any = None  #: the policy version of the last model call, as it began
@@ -90,21 +93,39 @@ class EpisodeRecorder:
 
     def answered(self, response: Response, tools: list[dict[str, Any]] | None) -> None:
         """Record an answer of the model: its tokens, its usage, and the `tools` that its request offered."""
+        if self.first_tools is None:
+            self.first_tools = tools or []
+        if response.tokens is not None:
+            self.tokens = self.tokens or TokenLog()
+        self.record_call(response, tools, self.first_tools, self.tokens)
+
+    def record_call(
+        self,
+        response: Response,
+        tools: list[dict[str, Any]] | None,
+        first_tools: list[dict[str, Any]],
+        log: TokenLog | None,
+    ) -> dict[str, Any]:
+        """Record an answer in a conversation whose first call had `first_tools`, and whose tokens are in `log`."""
         if response.waited:
             self.timings["connect"] = self.timings.get("connect", 0.0) + response.waited
         record: dict[str, Any] = {"items": len(response.output)}
-        if self.first_tools is None:
-            self.first_tools = tools or []
-        elif tools is not self.first_tools and (tools or []) != self.first_tools:
+        if tools is not first_tools and (tools or []) != first_tools:
             record["tools"] = tools or []
         if (why := response.prompt_too_long) is not None:
             record["prompt_too_long"] = why
-        if response.tokens is not None:
-            self.tokens = self.tokens or TokenLog()
-            record |= self.tokens.add(response.tokens)
+        if response.tokens is not None and log is not None:
+            record |= log.add(response.tokens)
         self.calls.append(record)
         self._last_usage = response.usage
         add_usage(self.usage, self._last_usage)
+        return record
+
+    def take_threads(self, threads: list[Thread]) -> None:
+        """Sort the calls that were recorded by thread. The first thread is the main one."""
+        main, *others = threads
+        self.calls[:], self.first_tools = main.calls, main.tools
+        self.threads[:] = others
 
     def adopt(self, response: Response, calls: list[dict[str, Any]], usage: dict[str, Any]) -> None:
         """Record calls that were made elsewhere or before."""
@@ -157,7 +178,7 @@ class EpisodeRecorder:
 
     def clear(self) -> None:
         """Forget everything that happened, except the time of the begin and where turns are saved."""
-        for record in (self.calls, self.usage, self.timings, self.steps, self.tool_errors, self.asides):
+        for record in (self.calls, self.usage, self.timings, self.steps, self.tool_errors, self.asides, self.threads):
             record.clear()
         self.first_tools = self._last_usage = self.tokens = self._turn_of_last_tool = None
 
@@ -172,7 +193,7 @@ class EpisodeRecorder:
 
     def rollout(self, job: Job) -> Rollout:
         """The rollout of a job, which shares what is recorded."""
-        return Rollout(job, self.usage, self.timings, self.calls, self.tool_errors)
+        return Rollout(job, self.usage, self.timings, self.calls, self.tool_errors, threads=self.threads)
 
     def end(self, rollout: Rollout) -> None:
         """Give the rollout its steps. Times are whole microseconds: `round` takes four times as long."""

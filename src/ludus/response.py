@@ -15,6 +15,7 @@ from orjson import Fragment
 from ludus.dialects.conversion import Item as Item
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode
+from ludus.thread import Thread
 from ludus.tokens import Tokens
 
 #: The types of a message's parts that hold text.
@@ -126,12 +127,13 @@ class Response:
     response.function_calls[0]["name"]   # 'get_weather'
     """
 
-    __slots__ = ("data", "output", "tokens", "waited")
+    __slots__ = ("data", "output", "threads", "tokens", "waited")
 
     def __init__(self, data: dict[str, Any], tokens: Tokens | None = None) -> None:
         self.data = data
         self.output: list[Item] = data.get("output") or []  #: everything that happened, in order
         self.tokens = tokens
+        self.threads: list[Thread] = []  #: other conversations of the rollout, in a trajectory
         self.waited = 0.0  # seconds that the call waited for a connection
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from ludus.response import Items, Response
 from ludus.runtime.encoding import encode
 from ludus.runtime.failure_kinds import kind_of
 from ludus.task import Task
+from ludus.thread import MAIN, TRAINED, Thread, ThreadKind, read_threads
 from ludus.tokens import Sequence, sequences
 
 
@@ -50,6 +51,7 @@ class Rollout:
     each model call, the number of its items and, if known, its tokens. A call marked `given` is one of the
     parent rollout of a branch. `response.tools` are the tools that the model was offered; a call with other tools lists
     them as its `tools`. `tool_errors` counts the exceptions of tools: `tool`, `exception`, `where` and `count`.
+    `threads` are the conversations beside the main one, which `response` and `calls` hold.
     `step_times` says when each step began, if the run was traced. `steps` holds stage, seconds since the start and
     seconds of each step; the record has them as `steps` of its `timings`.
     """
@@ -67,6 +69,7 @@ class Rollout:
     receipt: str | None = None
     step_times: dict[str, Any] | None = None
     steps: list[tuple[str, float, float]] = field(default_factory=list)
+    threads: list[Thread] = field(default_factory=list)
 
     @property
     def rollout_id(self) -> str:
@@ -122,12 +125,32 @@ class Rollout:
         tools = response.tools if response is not None else params.get("tools")
         return to_chat(items, {"instructions": params.get("instructions"), "tools": tools})
 
-    def sequences(self) -> Iterator[Sequence]:
-        """Token sequences to train on, with loss masks. Raises a UserError if the token ids of a call are missing."""
+    def sequences(self, kinds: Collection[ThreadKind] = TRAINED) -> Iterator[Sequence]:
+        """Token sequences to train on, with loss masks. Raises a UserError if the token ids of a call are missing.
+
+        Those of the main thread come first. Side threads are left out, unless `kinds` has them.
+        """
         if missing := self._calls_without_tokens():
             cause = f"rollout {self.rollout_id} has no token ids for model call {missing}"
             raise UserError(cause, "Collect with --tokens and a model that reports them (see docs/models.md)")
-        return sequences(call for call in self.calls if "prefix" in call)
+        threads: list[tuple[str, ThreadKind, list[dict[str, Any]]]] = [(MAIN, "main", self.calls)]
+        threads += [(thread.name, thread.kind, thread.calls) for thread in self.threads]
+        return (
+            sequence
+            for name, kind, calls in threads
+            for sequence in sequences((call for call in calls if "prefix" in call), name, kind)
+            if sequence.kind in kinds
+        )
+
+    def reward_of(self, thread: str) -> float | None:
+        """The reward of a thread: its own, if the verdict has one, else that of the rollout."""
+        return self.verdict.thread_rewards.get(thread, self.verdict.reward) if self.verdict is not None else None
+
+    @property
+    def trained_calls(self) -> list[dict[str, Any]]:
+        """The model calls with tokens that `sequences` yields, in its order."""
+        calls = [self.calls, *(thread.calls for thread in self.threads if thread.kind in TRAINED)]
+        return [call for thread in calls for call in thread if "prefix" in call]
 
     def require_tokens(self) -> None:
         """Mask this rollout if the token ids of any of its model calls are missing. They are never guessed."""
@@ -142,6 +165,9 @@ class Rollout:
         """
         calls = [(str(number), call) for number, call in enumerate(self.calls, start=1) if not call.get("given")]
         missing = [number for number, call in calls if "prefix" not in call and call["items"]]
+        for thread in self.threads:
+            if thread.kind in TRAINED and not all("prefix" in call or not call["items"] for call in thread.calls):
+                missing.append(f"of thread {thread.name}")
         return ", ".join(missing[:5]) or ("" if any("prefix" in call for _, call in calls) else "1")
 
     def to_row(self) -> dict[str, Any]:
@@ -163,6 +189,8 @@ class Rollout:
         rest["usage"] = self.usage
         rest["timings"] = {**self.timings, "steps": [*map(list, self.steps)]} if self.steps else self.timings
         rest["model_calls"] = self.calls
+        if self.threads:
+            rest["threads"] = [thread.to_row() for thread in self.threads]
         if self.tool_errors:
             rest["tool_errors"] = self.tool_errors
         if self.step_times is not None:
@@ -198,6 +226,9 @@ class Rollout:
         )
         rollout = cls(job, outcome=Outcome(row["outcome"]), stop_reason=row.get("stop_reason"))
         rollout.response = Response(row["response"]) if row.get("response") else None
+        rollout.threads = read_threads(row)
+        if rollout.response is not None:
+            rollout.response.threads = rollout.threads
         rollout.usage = row.get("usage") or {}
         rollout.timings, rollout.steps = read_timings(row)
         rollout.calls, rollout.tool_errors = row.get("model_calls") or [], read_tool_errors(row)

@@ -75,7 +75,8 @@ class Sequence:
     """One sequence to train on. `mask` is 1 for ids that the policy wrote; `logprobs` is 0.0 for all others.
 
     `policy_versions`, `samplings` and `extras` have one entry for each model call. `version_spans` are the stretches of
-    ids that one policy version wrote: the first index, the index after the last, and the version.
+    ids that one policy version wrote: the first index, the index after the last, and the version. `thread` names the
+    conversation, and `kind` says what that is (`ludus.thread`).
     """
 
     ids: list[int] = field(default_factory=list)
@@ -85,6 +86,8 @@ class Sequence:
     samplings: list[dict[str, Any] | None] = field(default_factory=list)
     extras: list[dict[str, Any] | None] = field(default_factory=list)
     version_spans: list[tuple[int, int, str | None]] = field(default_factory=list)
+    thread: str = "main"
+    kind: str = "main"
 
     def add(self, ids: list[int], logprobs: list[float] | None) -> None:
         """Append ids: with `logprobs` they were written by the policy, without they are context."""
@@ -136,17 +139,18 @@ class TokenLog:
                 self.last = Tokens(prompt, call["generated_ids"], call["logprobs"], version, sampling)
 
 
-def sequences(stored: Iterable[dict[str, Any]]) -> Iterator[Sequence]:
-    """Rebuild training sequences from stored deltas.
+def sequences(stored: Iterable[dict[str, Any]], thread: str = "main", kind: str = "main") -> Iterator[Sequence]:
+    """Rebuild the training sequences of a thread from stored deltas.
 
     A call whose prompt begins with the whole current sequence extends it. If a template or a compaction changed an
     earlier id, a new sequence starts.
     """
-    current = Sequence()
+    current = Sequence(thread=thread, kind=kind)
     for call in stored:
         if call["prefix"] != len(current.ids):
             yield current
-            fresh = Sequence()
+            kind = "compacted" if call.get("compacted") else kind
+            fresh = Sequence(thread=thread, kind=kind)
             fresh.add(current.ids[: call["prefix"]], None)
             current = fresh
         current.add(call["prompt_ids"], None)

@@ -78,6 +78,7 @@ class CommandAgent(Agent):
             try:
                 work = self._run(episode, program, folder)
                 reason = await episode.step("agent", episode.limits.rollout, work)
+                program.settle()
                 _note_changes(episode, program)
                 return reason
             finally:
@@ -113,7 +114,7 @@ class CommandAgent(Agent):
         if process.returncode:
             said = _last_line(errors) or _last_line(output)
             raise Failure("exit", f"the program ended with status {process.returncode}: {said}")
-        if not episode.calls:
+        if not program.calls:
             raise Failure("no_calls", "the program never called the model")
         return "completed"
 

@@ -1,7 +1,7 @@
 """A model on loopback for programs that drive rollouts: each program has its own key.
 
-The calls with a key become the trajectory of the key's rollout. A call that the program repeats because the reply got
-lost enters the trajectory once.
+The calls with a key become the threads of the key's rollout (see `program_threads`). A call that the program repeats
+because the reply got lost is made once.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from hashlib import blake2b
 from time import perf_counter
 from typing import Any, ClassVar, Self
 
-from ludus.agents.echoes import echo_of
-from ludus.episode import Episode
+from ludus.agents.program_threads import Conversation, Conversations, Turn
+from ludus.episode import Episode, refuse_aborted, stamp_version
 from ludus.errors import Failure
 from ludus.http.exchange import HttpExchange, exchange_of
 from ludus.http.guard import is_open, token_of
@@ -24,7 +24,7 @@ from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.model_routes import ModelRoutes
 from ludus.http.replies import TRANSPORT, envelope
 from ludus.model import Model, Request
-from ludus.response import Item, Response
+from ludus.response import Response
 from ludus.runtime.boundary import step
 from ludus.tokens import tokens_from_items
 
@@ -58,34 +58,32 @@ class _Call:
 class ProgramCalls:
     """The calls of one rollout's program: its key, and the answers that it got.
 
-    `failure` is that of its last model call, if that failed. `asked_sampling` is how the program wanted to sample.
+    `asked_sampling` is how the program wanted to sample.
     """
 
     sampling_is_operators: ClassVar[bool] = True
 
     def __init__(self, episode: Episode, url: str, max_calls: int, *, restores: bool = True) -> None:
         self.restored = 0  #: items that the program wrote in its own way, and that the model got as it wrote them
-        self._restores = restores
+        self.calls = 0  #: answered model calls of all conversations
+        self._settled = 0
         self.key = secrets.token_urlsafe(24)
         self.url = url
-        self.failure: Failure | None = None
         self.asked_sampling: Body = {}
         self.refused = False
         self._episode = episode
         self._max_calls = max_calls
-        self._history: list[Item] = list(episode.items)
-        self._start = len(episode.items)
+        self._conversations = Conversations(list(episode.items), restores=restores)
         self._calls: OrderedDict[bytes, _Call] = OrderedDict()
         self._answering: set[asyncio.Task[Body]] = set()
-        self._turn = asyncio.Lock()
 
     async def answer(self, incoming: Incoming, body: Body) -> Body:
         """The model's answer to one request. A repeated request gets the answer of the first."""
         key = blake2b(incoming.body, digest_size=16).digest()
-        call, before = self._calls.get(key), self.failure
+        call = self._calls.get(key)
         is_retry = (incoming.header(b"x-stainless-retry-count") or "0") != "0"
         if call is None or call.has_failed or not (is_retry or call.is_lost):
-            if len(self._episode.calls) >= self._max_calls:
+            if self.calls >= self._max_calls:
                 self.refused = True
                 raise Refusal(400, f"this rollout has made all of its {self._max_calls} model calls (agent.max_steps)")
             call = _Call(asyncio.create_task(self._call_model(body)))
@@ -93,10 +91,7 @@ class ProgramCalls:
             call.answer.add_done_callback(self._answering.discard)
             self._remember(key, call)
         call.clients.append(exchange_of(incoming.receive))
-        answer = await incoming.cancel_on_disconnect(asyncio.shield(call.answer))
-        if self.failure is before:  # this call began after the one that failed: the program has recovered
-            self.failure = None
-        return answer
+        return await incoming.cancel_on_disconnect(asyncio.shield(call.answer))
 
     @property
     def model(self) -> Model:
@@ -109,10 +104,25 @@ class ProgramCalls:
         output: str = await step("tool", episode.limits.tool, episode.call_tool(name, arguments))
         return output
 
+    @property
+    def failure(self) -> Failure | None:
+        """Why the last model call of the main thread failed; None if it did not."""
+        return self._conversations.failure()
+
+    def settle(self) -> None:
+        """Make the conversations so far the threads of the rollout, unless they are already."""
+        if self._settled != self.calls and (last := self._conversations.last_answer()) is not None:
+            self._settled = self.calls
+            self._episode.take_threads(self._conversations.threads(), last)
+
     def close(self) -> None:
-        """Cancel the calls that are still running."""
+        """Cancel the calls that are still running, and settle the threads."""
         for answer in self._answering:
             answer.cancel()
+        self.settle()
+        for conversation in self._conversations:
+            if conversation.number:
+                self._episode.model.forget(conversation.session(self._episode.job.rollout_id))
 
     def _remember(self, key: bytes, call: _Call) -> None:
         """Keep a call for a client that repeats it, and drop old calls that are over."""
@@ -124,39 +134,48 @@ class ProgramCalls:
             del calls[key]
 
     async def _call_model(self, body: Body) -> Body:
-        episode, job = self._episode, self._episode.job
+        episode = self._episode
         content = body.get("input")
         items = [{"role": "user", "content": content}] if isinstance(content, str) else content
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise Refusal.field(["input"], "value_error", "input must be a string or a list of items")
         items, _ = tokens_from_items(items)
-        async with self._turn:  # concurrent calls enter the trajectory one after another
-            echo = echo_of(self._history, items)
-            added = items[echo.theirs :]
-            if self._restores:
-                items = echo.restored(self._history, items)
-                added = items[echo.ours :]
-                self.restored += echo.changed
-            request = Request(
-                items,
-                session=job.rollout_id,
-                seed=job.seed,
-                turn=len(episode.calls),
-                deadline=perf_counter() + episode.limits.model,
-                tokens=episode.last_tokens,
-                params=self._params(body),
-            )
-            try:
-                response: Response = await step("model", episode.limits.model, episode.model.respond(request))
-            except Failure as error:
-                self.failure = self.failure or error
-                raise
-            episode.say(*added)
-            at = len(episode.items) - self._start
-            episode.take(response, request.params.get("tools"))
-            episode.calls[-1]["at"] = at  # items that the program added may look like answers of the model
-            self._history = [*items, *response.output]
-            return envelope(response, body, episode.model.name, tokens=False)
+        params = self._params(body)
+        conversation, turn = self._conversations.join(items, params)
+        while conversation.lock.locked():  # its history is about to change: look again when its call is answered
+            async with conversation.lock:
+                pass
+            conversation, turn = self._conversations.join(items, params)
+        async with conversation.lock:
+            response = await self._respond(conversation, turn, params)
+            tools, log = params.get("tools"), conversation.log
+            conversation.calls.append(episode.recorder.record_call(response, tools, conversation.tools, log))
+            conversation.take(items, turn, response)
+            self.calls += 1
+            self.restored += turn.changed
+        return envelope(response, body, episode.model.name, tokens=False)
+
+    async def _respond(self, conversation: Conversation, turn: Turn, params: Body) -> Response:
+        episode, job = self._episode, self._episode.job
+        request = Request(
+            turn.items,
+            session=conversation.session(job.rollout_id),
+            seed=job.seed,
+            turn=self.calls,
+            deadline=perf_counter() + episode.limits.model,
+            tokens=conversation.log.last,
+            params=params,
+        )
+        episode.recorder.asked_version = version = episode.model.policy_version
+        try:
+            response: Response = await step("model", episode.limits.model, episode.model.respond(request))
+            refuse_aborted(response)
+        except Failure as error:
+            conversation.failure = error
+            raise
+        conversation.failure = None
+        stamp_version(response, version)
+        return response
 
     def _params(self, body: Body) -> Body:
         """The parameters of a call. How answers are sampled is the operator's choice, not the program's."""

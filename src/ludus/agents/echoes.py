@@ -36,11 +36,14 @@ class Echo(NamedTuple):
 
 
 def echo_of(ours: list[Item], theirs: list[Item]) -> Echo:
-    """The longest common beginning of our conversation and a program's. The program may leave out reasoning."""
+    """The longest common beginning of our conversation and a program's.
+
+    The program may leave out reasoning and messages without content.
+    """
     echo, at, ids = Echo(), 0, dict[str, str]()
     for number, item in enumerate(theirs):
         skipped = at
-        while at < len(ours) and not is_same(ours[at], item) and ours[at].get("type") == "reasoning":
+        while at < len(ours) and not is_same(ours[at], item) and _may_be_dropped(ours[at]):
             at += 1
         if at == len(ours) or not is_same(ours[at], item):
             break
@@ -52,9 +55,20 @@ def echo_of(ours: list[Item], theirs: list[Item]) -> Echo:
     return echo
 
 
+def is_covered(ours: list[Item], echo: Echo) -> bool:
+    """Whether a program echoes all of our items, except those that it may leave out."""
+    return all(map(_may_be_dropped, ours[echo.ours :]))
+
+
 def is_same(ours: Item, theirs: Item) -> bool:
     """Whether two items have the same content. Dialects lose ids and status, and programs write JSON their own way."""
     return _content(ours) == _content(theirs)
+
+
+def _may_be_dropped(item: Item) -> bool:
+    if item.get("type") == "reasoning":
+        return True
+    return item.get("type", "message") == "message" and not texts_of(item) and not _other_parts(item)
 
 
 def _content(item: Item) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from ludus.rollout import Job
 from ludus.runtime.encoding import encode, may_have_long_integer
 from ludus.store.parsing import bad_row, parse_lenient
 from ludus.task import Task, derive_seed, digest
+from ludus.thread import read_threads
 
 #: Fields of the record that a new verdict does not change.
 _UNCHANGED = ("stop_reason", "rollout_seed", "response", "usage", "timings", "model_calls", *ORIGIN)
@@ -108,9 +109,11 @@ class StoredRow:
         if isinstance(response, str):
             return Response.of(message(response))
         try:
-            return Response.checked(response)
+            checked = Response.checked(response)
+            checked.threads = read_threads(self.row)
         except Failure as error:
             raise bad_row(f"response: {error.cause}", "verify") from None
+        return checked
 
     def rescored_line(self, line: bytes, environment: str, verdict: Verdict, receipt: str, drift: Row | None) -> bytes:
         """The line to write for a verdict: `line`, which held this row, if nothing changed."""

@@ -53,6 +53,11 @@ class TrainingMember:
         return self.rollout.verdict.turn_rewards if self.rollout.verdict is not None else []
 
     @property
+    def thread_rewards(self) -> dict[str, float]:
+        """The rewards of threads that do not get the rollout's, by the name of the thread."""
+        return self.rollout.verdict.thread_rewards if self.rollout.verdict is not None else {}
+
+    @property
     def mask(self) -> str | None:
         """Why a masked rollout is not trained on."""
         return self.rollout.verdict.mask if self.rollout.verdict is not None else None
@@ -69,7 +74,8 @@ class TrainingMember:
 
     @cached_property
     def sequences(self) -> list[TokenSequence]:
-        """The token sequences with loss masks and logprobs; several if a template or a compaction changed earlier ids.
+        """The token sequences with loss masks and logprobs; several if a template or a compaction changed earlier ids,
+        or if the rollout has several threads.
 
         Empty if a member that does not train has no tokens.
         """
@@ -80,15 +86,15 @@ class TrainingMember:
     @cached_property
     def versions(self) -> list[int | None]:
         """The policy version of each model call; None for a version that is not a number."""
-        versions = [call.get("policy_version") for call in self.rollout.calls if "prefix" in call]
+        versions = [call.get("policy_version") for call in self.rollout.trained_calls]
         return [_number(version) for version in versions]
 
     def per_token(self, values: Sequence[float]) -> list[list[float]]:
-        """One value for each model call, such as its advantage, spread over the tokens of each sequence.
+        """One value for each of `rollout.trained_calls`, such as an advantage, spread over the tokens of each sequence.
 
         Tokens that the policy did not write get 0.0.
         """
-        lengths = [len(call["generated_ids"]) for call in self.rollout.calls if "prefix" in call]
+        lengths = [len(call["generated_ids"]) for call in self.rollout.trained_calls]
         written = [value for value, length in zip(values, lengths, strict=True) for _ in range(length)]
         remaining = iter(written)
         return [[next(remaining) if mask else 0.0 for mask in sequence.mask] for sequence in self.sequences]
@@ -127,14 +133,34 @@ class TrainingGroup:
         values = estimator([member.reward or 0.0 for member in self.members], counts)
         return [value if counted else 0.0 for value, counted in zip(values, counts, strict=True)]
 
+    def sequence_advantages(self, estimator: Estimator = z_score) -> list[list[float]]:
+        """The advantage of each sequence of each member: the member's, unless its thread has a reward of its own.
+
+        That reward is compared with the rewards of the trainable members. A masked member has none.
+        """
+        listed = []
+        for member, advantage in zip(self.members, self.advantages(estimator), strict=True):
+            own = {name: self._compared(reward, estimator) for name, reward in member.thread_rewards.items()}
+            sequences = member.sequences if member.trains else []
+            listed.append([own.get(sequence.thread, advantage) for sequence in sequences])
+        return listed
+
+    def _compared(self, reward: float, estimator: Estimator) -> float:
+        """The advantage of a reward that is not in the baseline."""
+        rewards = [member.reward or 0.0 for member in self.trainable]
+        return estimator([*rewards, reward], [*[True] * len(rewards), False])[-1]
+
     def turn_advantages(self, discount: float = 1.0) -> list[list[float]]:
         """The advantage of each turn of each member, from turn rewards. Spread it with `member.per_token`.
 
-        A member without turn rewards gets its reward with its last call. A masked member gets zeros.
+        A member without turn rewards gets its reward with its last call. Calls of other threads get the advantage of
+        the first turn, which is that of the whole rollout. A masked member gets zeros.
         """
         rewards = [_turn_rewards(member) for member in self.members]
         counts = [member.trains for member in self.members]
         values = per_turn(rewards, counts, discount)
+        for member, turns in zip(self.members, values, strict=True):
+            turns += turns[:1] * (len(member.rollout.trained_calls) - len(turns))
         return [turns if counted else [0.0] * len(turns) for turns, counted in zip(values, counts, strict=True)]
 
 

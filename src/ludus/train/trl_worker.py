@@ -148,13 +148,14 @@ def samples_of(group: TrainingGroup, estimator: Estimator = z_score) -> Iterator
 
     rewards = [member.reward or 0.0 for member in group.trainable]
     deviation = statistics.pstdev(rewards) if rewards else 0.0
-    for member, advantage in zip(group.members, group.advantages(estimator), strict=True):
+    for member, advantages in zip(group.members, group.sequence_advantages(estimator), strict=True):
         if not member.trains:
             continue
         messages, asked = member.rollout.messages(), len(member.rollout.task.input)
         known = [version for version in member.versions if version is not None]
-        for sequence in member.sequences:
+        for sequence, advantage in zip(member.sequences, advantages, strict=True):
             if any(sequence.mask):
+                reward = float(member.rollout.reward_of(sequence.thread) or 0.0)
                 yield RolloutSample(
                     prompt=messages[:asked],
                     completion=messages[asked:],
@@ -164,5 +165,5 @@ def samples_of(group: TrainingGroup, estimator: Estimator = z_score) -> Iterator
                     advantage=float(advantage),
                     model_version=min(known, default=0),
                     group_id=group.number,
-                    metrics={"reward": float(member.reward or 0.0), "reward_std": deviation},
+                    metrics={"reward": reward, "reward_std": deviation},
                 )

@@ -43,7 +43,7 @@ def trajectory_of(member: TrainingMember) -> Trajectory:
         cause = f"rollout {rollout.rollout_id} has {len(calls)} model calls, and other turns in its messages"
         raise UserError(cause, "ART needs one message for each model call")
     histories, first = [], 0
-    for sequence in member.sequences:
+    for sequence in member.rollout.sequences(("main", "compacted")):
         own = range(first, first + len(sequence.policy_versions))
         choices = {turns[number]: _choice(messages[turns[number]], calls[number]) for number in own}
         said = [choices.get(at, each) for at, each in enumerate(messages[: turns[own[-1]] + 1])]

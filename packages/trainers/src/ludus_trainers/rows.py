@@ -53,7 +53,8 @@ def rows_of(member: TrainingMember) -> list[TrainingRow]:
 
 
 def _row(member: TrainingMember, sequence: Sequence) -> TrainingRow:
-    assert member.reward is not None
+    reward = member.rollout.reward_of(sequence.thread)
+    assert reward is not None
     start = sequence.mask.index(1)
     versions = [int(version) for version in sequence.policy_versions if version and _WHOLE.fullmatch(version)]
     return TrainingRow(
@@ -61,7 +62,7 @@ def _row(member: TrainingMember, sequence: Sequence) -> TrainingRow:
         sequence.ids[start:],
         sequence.mask[start:],
         sequence.logprobs[start:],
-        float(member.reward),
+        float(reward),
         versions,
     )
 

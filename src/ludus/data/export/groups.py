@@ -39,6 +39,8 @@ class Grpo(Format):
                 "logprobs": sequence.logprobs,
                 "sequence": index,
                 "sequences": len(sequences),
+                "thread": sequence.thread,
+                "kind": sequence.kind,
                 "group": sample.group,
                 "reward": sample.reward,
                 "turn_rewards": sample.turn_rewards,

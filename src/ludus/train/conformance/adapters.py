@@ -33,8 +33,8 @@ class FeedAdapter:
             script.environment(), model=script.model(), input=script.rows, policy=script.policy
         ) as feed:
             async for group in feed:
-                for member, advantage in zip(group.members, group.advantages(), strict=True):
-                    for sequence in member.sequences if member.trains else ():
+                for member, advantages in zip(group.members, group.sequence_advantages(), strict=True):
+                    for sequence, advantage in zip(member.sequences, advantages, strict=False):
                         delivered.append(
                             Delivered(
                                 group.number, sequence.ids, sequence.mask, sequence.logprobs, advantage, member.reward

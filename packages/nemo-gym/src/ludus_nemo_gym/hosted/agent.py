@@ -107,6 +107,7 @@ class HostedAgent(Agent):
             raise Failure("bad_response", f"the agent's reply is not a JSON object: {str(result)[:200]}")
         verdict = verdict_in(result, row)
         verdict.mask = verdict.mask or rollout.mask
+        rollout.settle()
         _take_over(episode, Response.checked(result.get("response")))
         episode.resources = _Judged(episode.resources, verdict)  # type: ignore[assignment]
         if rollout.refused:
