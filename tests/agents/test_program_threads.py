@@ -10,7 +10,7 @@ from conversations import json_objects, names, words
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.agents.program_threads import Conversation, Conversations
+from ludus.agents.program_threads import ProgramConversation, ProgramConversations
 from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.response import Item, Response, function_call, function_call_output, message
@@ -32,10 +32,10 @@ class Program:
     """Sends requests as a program would, and the model answers what it is told to."""
 
     def __init__(self, **settings: Any) -> None:
-        self.conversations = Conversations(PROMPT, **settings)
+        self.conversations = ProgramConversations(PROMPT, **settings)
         self.asked: list[list[Item]] = []
 
-    def ask(self, items: list[Item], *answer: Item, **params: Any) -> Conversation:
+    def ask(self, items: list[Item], *answer: Item, **params: Any) -> ProgramConversation:
         """Send a request; the model writes one id for each of its items, after the ids of what it was asked."""
         conversation, turn = self.conversations.join(items, params)
         self.asked.append(turn.items)

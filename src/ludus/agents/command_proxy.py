@@ -14,7 +14,7 @@ from hashlib import blake2b
 from time import perf_counter
 from typing import Any, ClassVar, Self
 
-from ludus.agents.program_threads import Conversation, Conversations, Turn
+from ludus.agents.program_threads import ProgramConversation, ProgramConversations, Turn
 from ludus.episode import Episode, refuse_aborted, stamp_version
 from ludus.errors import Failure
 from ludus.http.exchange import HttpExchange, exchange_of
@@ -73,7 +73,7 @@ class ProgramCalls:
         self.refused = False
         self._episode = episode
         self._max_calls = max_calls
-        self._conversations = Conversations(list(episode.items), restores=restores)
+        self._conversations = ProgramConversations(list(episode.items), restores=restores)
         self._calls: OrderedDict[bytes, _Call] = OrderedDict()
         self._answering: set[asyncio.Task[Body]] = set()
 
@@ -155,7 +155,7 @@ class ProgramCalls:
             self.restored += turn.changed
         return envelope(response, body, episode.model.name, tokens=False)
 
-    async def _respond(self, conversation: Conversation, turn: Turn, params: Body) -> Response:
+    async def _respond(self, conversation: ProgramConversation, turn: Turn, params: Body) -> Response:
         episode, job = self._episode, self._episode.job
         request = Request(
             turn.items,

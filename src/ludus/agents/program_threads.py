@@ -40,7 +40,7 @@ class Turn:
 
 
 @dataclass(slots=True, eq=False)
-class Conversation:
+class ProgramConversation:
     """One conversation: what the program sent last, what the model has seen of it, and all that happened."""
 
     number: int
@@ -53,10 +53,10 @@ class Conversation:
     given: list[Item]
     restores: bool
     #: the conversation that this one goes on with in another form, and how many calls it had then
-    continues: Conversation | None = None
+    continues: ProgramConversation | None = None
     continued_at: int = 0
     #: the conversation whose tool call this one answers
-    opened_by: Conversation | None = None
+    opened_by: ProgramConversation | None = None
     is_side: bool = False
     record: list[Item] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
@@ -106,7 +106,7 @@ class Conversation:
         return Turn(whole.restored(self.history, items), len(self.history), echo.changed)
 
 
-class Conversations:
+class ProgramConversations:
     """All conversations of one rollout's program. `is_side` says by its text whether a call is a side call."""
 
     def __init__(
@@ -115,12 +115,12 @@ class Conversations:
         self._prompt = prompt
         self._restores = restores
         self._is_side = is_side
-        self._all: list[Conversation] = []
+        self._all: list[ProgramConversation] = []
 
-    def __iter__(self) -> Iterator[Conversation]:
+    def __iter__(self) -> Iterator[ProgramConversation]:
         return iter(self._all)
 
-    def join(self, items: list[Item], params: dict[str, Any]) -> tuple[Conversation, Turn]:
+    def join(self, items: list[Item], params: dict[str, Any]) -> tuple[ProgramConversation, Turn]:
         """The conversation that a request continues, or a new one, and the request as its next turn."""
         instructions = params.get("instructions")
         for conversation in reversed(self._all):
@@ -144,7 +144,7 @@ class Conversations:
         main = max(chains, key=_mainness, default=[])
         counts: dict[str, int] = {}
         names = {id(conversation): MAIN for conversation in main}
-        others: list[tuple[list[Conversation], ThreadKind, str]] = []
+        others: list[tuple[list[ProgramConversation], ThreadKind, str]] = []
         for chain in chains:
             if chain is not main:
                 kind = _kind(chain[0])
@@ -155,10 +155,10 @@ class Conversations:
         others.insert(0, (main, "main", MAIN))
         return [_thread(chain, name, kind, names) for chain, kind, name in others if chain]
 
-    def _answered(self) -> list[list[Conversation]]:
+    def _answered(self) -> list[list[ProgramConversation]]:
         return [chain for chain in self._chains() if any(conversation.calls for conversation in chain)]
 
-    def _chains(self) -> list[list[Conversation]]:
+    def _chains(self) -> list[list[ProgramConversation]]:
         """All conversations, each with those that go on with it."""
         chains = []
         for first in self._all:
@@ -169,7 +169,7 @@ class Conversations:
                 chains.append(chain)
         return chains
 
-    def _open(self, items: list[Item], instructions: str | None, tools: list[Any]) -> tuple[Conversation, Turn]:
+    def _open(self, items: list[Item], instructions: str | None, tools: list[Any]) -> tuple[ProgramConversation, Turn]:
         before, echo = self._continued(items, instructions)
         given = before.history if before is not None else self._prompt
         if before is None:
@@ -179,7 +179,7 @@ class Conversations:
         turn = Turn(items, echo.theirs, 0)
         if self._restores:
             turn = Turn(echo.restored(given, items), echo.ours, echo.changed)
-        conversation = Conversation(
+        conversation = ProgramConversation(
             len(self._all),
             instructions,
             tools,
@@ -196,9 +196,9 @@ class Conversations:
         self._all.append(conversation)
         return conversation, turn
 
-    def _continued(self, items: list[Item], instructions: str | None) -> tuple[Conversation | None, Echo]:
+    def _continued(self, items: list[Item], instructions: str | None) -> tuple[ProgramConversation | None, Echo]:
         """The conversation that shares the most with a request, if that includes an answer of the model."""
-        best: tuple[Conversation | None, Echo] = None, Echo()
+        best: tuple[ProgramConversation | None, Echo] = None, Echo()
         for conversation in self._all:
             echo = echo_of(conversation.history, items)
             repeats = echo.theirs == len(items) and conversation.instructions == instructions
@@ -206,7 +206,7 @@ class Conversations:
                 best = conversation, echo
         return best
 
-    def _summarised(self, items: list[Item]) -> Conversation | None:
+    def _summarised(self, items: list[Item]) -> ProgramConversation | None:
         """The conversation whose last answer stands in a request as a text: the summary of a compaction."""
         text = "\n".join(texts_of(item) for item in items)
         for conversation in reversed(self._all):
@@ -215,7 +215,7 @@ class Conversations:
                 return conversation
         return None
 
-    def _opener(self, items: list[Item]) -> Conversation | None:
+    def _opener(self, items: list[Item]) -> ProgramConversation | None:
         """The conversation whose last answer calls a tool with a text that this request asks: its sub-agent."""
         text = "\n".join(texts_of(item) for item in items)
         for conversation in reversed(self._all):
@@ -223,30 +223,30 @@ class Conversations:
                 return conversation
         return None
 
-    def _successor(self, conversation: Conversation) -> Conversation | None:
+    def _successor(self, conversation: ProgramConversation) -> ProgramConversation | None:
         """The last conversation that goes on with another one, which itself did not."""
         heirs = (then for then in reversed(self._all) if then.continues is conversation)
         return next((then for then in heirs if then.continued_at == len(conversation.calls)), None)
 
-    def _is_successor(self, conversation: Conversation) -> bool:
+    def _is_successor(self, conversation: ProgramConversation) -> bool:
         before = conversation.continues
         return before is not None and self._successor(before) is conversation
 
 
-def _mainness(chain: list[Conversation]) -> tuple[Any, ...]:
+def _mainness(chain: list[ProgramConversation]) -> tuple[Any, ...]:
     """Main is what no tool call opened, has tools, and makes the most calls; the first of equals."""
     first = chain[0]
     calls = sum(len(conversation.calls) for conversation in chain)
     return not first.is_side, first.opened_by is None, bool(first.tools), calls, -first.number
 
 
-def _kind(first: Conversation) -> ThreadKind:
+def _kind(first: ProgramConversation) -> ThreadKind:
     """A sub-agent has tools, or is the work of a tool call. What else a program asks is its own business."""
     is_agent = not first.is_side and (bool(first.tools) or first.opened_by is not None)
     return "agent" if is_agent else "side"
 
 
-def _thread(chain: list[Conversation], name: str, kind: ThreadKind, names: dict[int, str]) -> Thread:
+def _thread(chain: list[ProgramConversation], name: str, kind: ThreadKind, names: dict[int, str]) -> Thread:
     """A chain of conversations as one thread. What a later one repeats of an earlier one is not repeated."""
     first = chain[0]
     thread = Thread(name, kind, names.get(id(first.opened_by)), first.instructions, first.tools)
