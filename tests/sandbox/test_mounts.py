@@ -138,6 +138,15 @@ async def test_a_mount_that_cannot_be_is_one_line(kind: str, mount: Mount, cause
     assert "\n" not in raised.value.cause
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts sandboxes as another user")
+@needs("bubblewrap")
+async def test_a_folder_that_only_root_may_read_is_refused_with_the_command_that_helps(tmp_path: Path):
+    os.chmod(tmp_path, 0o700)
+    async with provided("bubblewrap") as provider:
+        with pytest.raises(SandboxError, match=f"which only root may read: chmod -R o\\+rX {tmp_path}"):
+            await provider.open(SandboxSpec(mounts=(Mount(str(tmp_path), PLACE),)))
+
+
 async def test_a_server_of_sandboxes_cannot_mount_folders_of_this_machine():
     provider = RemoteProvider(["http://127.0.0.1:9"])
     with pytest.raises(SandboxError, match=r"sandbox provider remote cannot mount folders of this machine \(/usr\)"):
@@ -151,6 +160,7 @@ async def test_process_shows_folders_where_they_are(tmp_path: Path):
         assert (await sandbox.exec(["head", "-c3", __file__])).text == '"""'
         assert not (await sandbox.exec(["cat", str(Path(__file__).parents[2] / "README.md")])).ok
     async with provided("process") as provider:
+        os.chmod(tmp_path, 0o755)
         with pytest.raises(SandboxError, match="at /opt/program: programs find folders where they are"):
             await provider.open(SandboxSpec(mounts=(Mount(str(tmp_path), PLACE),)))
 

@@ -15,18 +15,21 @@ from ludus.sandbox.features import mounts_problem
 from ludus.sandbox.mounts import Mount
 from ludus.sandbox.protocol import Sandbox, SandboxLimits, SandboxProvider, SandboxSpec
 
+#: Room for a usual agent program. Node opens hundreds of files at once while it loads modules.
+PROGRAM_LIMITS = SandboxLimits(disk_mb=512, open_files=4096)
+
 
 @dataclass(frozen=True)
 class Equipment:
     """Folders to mount, and the limits that a program needs at least."""
 
     mounts: tuple[Mount, ...] = ()
-    limits: SandboxLimits | None = None
+    limits: SandboxLimits = PROGRAM_LIMITS
 
     def added_to(self, spec: SandboxSpec) -> SandboxSpec:
         """A spec with the mounts, and with limits that are nowhere lower."""
         mounts = tuple(dict.fromkeys((*spec.mounts, *self.mounts)))
-        return replace(spec, mounts=mounts, limits=_at_least(spec.limits, self.limits or spec.limits))
+        return replace(spec, mounts=mounts, limits=_at_least(spec.limits, self.limits))
 
 
 class EquippedProvider(SandboxProvider):

@@ -7,6 +7,7 @@ sandbox, so a link that leaves the folder does not lead to the host.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -60,6 +61,8 @@ def _problems(mounts: Sequence[Mount]) -> Iterator[str]:
     for number, mount in enumerate(mounts):
         if not os.path.isdir(mount.source):
             yield f"cannot mount {mount.source}: there is no such folder"
+        elif os.geteuid() == 0 and os.stat(mount.source).st_mode & 0o005 != 0o005:  # programs run as another user
+            yield f"cannot mount {mount.source}, which only root may read: chmod -R o+rX {shlex.quote(mount.source)}"
         if not mount.place.startswith("/"):
             yield f"cannot mount {mount.source} at {mount.place}: the place must be an absolute path"
         others = (*_RESERVED, *(other.place for other in mounts[:number]))

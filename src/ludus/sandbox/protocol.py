@@ -6,6 +6,7 @@ side is a `SandboxError`, which is a failure without a reward.
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,6 +71,7 @@ class Program:
     env: Mapping[str, str] = field(default_factory=dict)  #: besides the spec's
     output_bytes: int | None = None  #: of stdout and of stderr, instead of the spec's limit
     keep_last: bool = False  #: keep the last bytes of the output and not the first, however long it is
+    stop: asyncio.Event | None = field(default=None, compare=False)  #: ends the program when it is set
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class ExecResult:
     timed_out: bool = False  #: it was stopped at its time limit
     out_of_memory: bool = False
     output_cut: bool = False  #: stdout or stderr was longer than the limit
-    limit: str | None = None  #: another limit that stopped it: `files` or `output`
+    limit: str | None = None  #: what else stopped it: the limit of `files` or of `output`, or we (`stopped`)
     seconds: float = 0.0
     cpu_seconds: float = 0.0  #: of the program and of those of its children that ended
 
@@ -109,6 +111,8 @@ class ExecResult:
             return f"timed out after {self.seconds:.1f} s"
         if self.out_of_memory:
             return "out of memory"
+        if self.limit == "stopped":
+            return "stopped by us"
         if self.limit is not None:
             return f"stopped: {self.limit} limit"
         return f"signal {self.signal}" if self.signal is not None else f"exit code {self.exit_code}"
@@ -125,6 +129,11 @@ class Sandbox(ABC):
     """One sandbox. Its calls run one after the other. `close` it always: `async with await provider.open(spec)`."""
 
     spec: SandboxSpec
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a sandbox yet: one may open when it is first used."""
+        return True
 
     @abstractmethod
     async def run(self, program: Program) -> ExecResult:
@@ -143,14 +152,16 @@ class Sandbox(ABC):
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         last_bytes: int | None = None,
+        stop: asyncio.Event | None = None,
     ) -> ExecResult:
         """Run a program (a list of arguments) or a script for the shell (a text). Paths are relative to HOME.
 
         `last_bytes` is for long programs: the last so many bytes of stdout and of stderr are kept, and the program may
-        print any amount.
+        print any amount. If `stop` is set, the program is ended with all that it started: `limit` is `stopped`, and
+        the sandbox goes on. A cancelled call ends the whole sandbox.
         """
         argv = ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
-        program = Program(argv, stdin=stdin, timeout=timeout, cwd=cwd, env=env or {})
+        program = Program(argv, stdin=stdin, timeout=timeout, cwd=cwd, env=env or {}, stop=stop)
         return await self.run(replace(program, output_bytes=last_bytes, keep_last=last_bytes is not None))
 
     async def python(

@@ -143,6 +143,11 @@ class LazySandbox(Delegate):
         self._opening: asyncio.Task[Sandbox] | None = None
         self._closed = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it was used: files that a program made or changed can only be there then."""
+        return self._opening is not None
+
     async def _target(self) -> Sandbox:
         if self._closed:
             raise RuntimeError("the sandbox is closed")

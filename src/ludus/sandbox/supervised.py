@@ -83,7 +83,9 @@ class SupervisedSandbox(Sandbox):
         source = None if program.source is None else program.source.encode(errors="surrogatepass")
         env = {**(self._egress.environment() if self._egress is not None else {}), **program.env}
         start = json.dumps({"argv": program.argv, "cwd": program.cwd, "env": env}).encode()
+        self.uses += 1
         request = {
+            "number": self.uses,
             "op": "exec" if source is None else "python",
             "timeout": program.timeout,
             "output": program.output_bytes or self.spec.limits.output_bytes,
@@ -91,9 +93,8 @@ class SupervisedSandbox(Sandbox):
             "start": len(start),
             "source": len(source or b""),
         }
-        self.uses += 1
         body = start + (source or b"") + program.stdin
-        reply, output = await self._ask(request, body, within=program.timeout + _GRACE)
+        reply, output = await self._ask(request, body, within=program.timeout + _GRACE, stop=program.stop)
         size = reply.pop("stdout")
         result = ExecResult(**reply, stdout=output[:size], stderr=output[size:])
         killed = self._out_of_memory()
@@ -173,8 +174,10 @@ class SupervisedSandbox(Sandbox):
         self._oom_kills = kills
         return kills > before
 
-    async def _ask(self, head: dict[str, Any], body: bytes = b"", *, within: float) -> tuple[dict[str, Any], bytes]:
-        """Send a request and wait for the reply."""
+    async def _ask(
+        self, head: dict[str, Any], body: bytes = b"", *, within: float, stop: asyncio.Event | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Send a request and wait for the reply. The supervisor is told when `stop` is set."""
         if self._died_of_memory:
             return {"out_of_memory": True, "stdout": 0}, b""
         if self.gone:
@@ -182,7 +185,7 @@ class SupervisedSandbox(Sandbox):
         async with self._turn:
             try:
                 async with asyncio.timeout(within):
-                    return await self._exchange(frame_start(json.dumps(head).encode(), len(body)) + body)
+                    return await self._exchange(head, body, stop)
             except (OSError, EOFError, TimeoutError) as error:
                 if self.gone:
                     raise SandboxError("the sandbox was closed while a program ran in it") from error
@@ -197,15 +200,31 @@ class SupervisedSandbox(Sandbox):
                 await asyncio.shield(self.close())
                 raise
 
-    async def _exchange(self, message: bytes) -> tuple[dict[str, Any], bytes]:
+    async def _exchange(
+        self, head: dict[str, Any], body: bytes, stop: asyncio.Event | None
+    ) -> tuple[dict[str, Any], bytes]:
         self._exchanging = True
+        stopping: asyncio.Task[None] | None = None
         try:
-            await asyncio.get_running_loop().sock_sendall(self._control, message)
+            await self._send(head, body)
+            stopping = asyncio.create_task(self._stop_at(stop, head["number"])) if stop is not None else None
             size, rest = HEADER.unpack(await self._exactly(HEADER.size))
             data = await self._exactly(size + rest)
         finally:
+            if stopping is not None:
+                stopping.cancel()
+                await asyncio.gather(stopping, return_exceptions=True)
             self._exchanging = False
         return json.loads(data[:size]), bytes(data[size:])
+
+    async def _stop_at(self, stop: asyncio.Event, number: int) -> None:
+        """Tell the supervisor to end a program. It ignores this if the program has ended already."""
+        await stop.wait()
+        await self._send({"op": "stop", "number": number})
+
+    async def _send(self, head: dict[str, Any], body: bytes = b"") -> None:
+        message = frame_start(json.dumps(head).encode(), len(body)) + body
+        await asyncio.get_running_loop().sock_sendall(self._control, message)
 
     async def _exactly(self, length: int) -> bytearray:
         loop, data = asyncio.get_running_loop(), bytearray()

@@ -80,7 +80,6 @@ class RepositoryRepair(SandboxResources):
     async def open(self, task: Task) -> None:
         """Read the row. The sandbox opens with the first command."""
         self.preparation: SetUp = preparation_of(task.setup_script, task.setup_hosts, self.config.allowed_hosts)
-        self.used = False
         self.image = image_of(task, self.config) if task.files is None else None
         names = task.FAIL_TO_PASS, task.PASS_TO_PASS
         if self.image is None:
@@ -106,7 +105,6 @@ class RepositoryRepair(SandboxResources):
         Args:
             command: The command, for example `ls -la && cat setup.py`.
         """
-        self.used = True
         folder = FOLDER if self.image is None else images.FOLDER
         written = command if self.image is None else images.shell(command)[-1]
         return await run_command(self.sandbox, written, folder=folder, seconds=self.config.step_timeout)
@@ -116,14 +114,14 @@ class RepositoryRepair(SandboxResources):
         if self.image is not None:
             return await self._judge_image(task, self.image)
         try:
-            changed = await read_tree(self.sandbox, FOLDER) if self.used else self.base
+            changed = await read_tree(self.sandbox, FOLDER) if self.sandbox.is_open else self.base
         except TreeTooLarge as error:
             return _nothing(f"the working tree cannot be read: {error}")
         return await self.judge_tree(changed)
 
     async def _judge_image(self, task: Task, image: str) -> Verdict:
         """The verdict on the change in a sandbox of an image."""
-        diff = await images.made_patch(self.sandbox, task.base_commit) if self.used else ""
+        diff = await images.made_patch(self.sandbox, task.base_commit)
         if diff is None:
             return _nothing("git cannot tell what was changed, or the change is too large")
         patch = images.without_protected(diff)

@@ -85,7 +85,7 @@ class Running:
             "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) and not stopped else None,
             "timed_out": stopped == "timed_out" or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU),
             "out_of_memory": stopped == "out_of_memory",
-            "limit": stopped if stopped in ("files", "output") else None,
+            "limit": stopped if stopped in ("files", "output", "stopped") else None,
             "output_cut": self.cut,
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
             "stdout": self.printed(0),

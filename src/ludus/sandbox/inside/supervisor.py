@@ -94,7 +94,7 @@ class Supervisor:
                 elif request["op"] == "end":
                     self.end_all()
                     self.host.send({"ended": True})
-                else:
+                elif request["op"] != "stop":  # a program that has ended cannot be stopped any more
                     self.run(request, size)
         finally:  # the host is gone, or something is wrong here: nothing may go on without a supervisor
             self.kill_all()
@@ -134,7 +134,7 @@ class Supervisor:
             poll.register(fd, select.POLLIN)
             fds[fd] = stream
         poll.register(pidfd, select.POLLIN)
-        poll.register(self.host.socket, select.POLLRDHUP | select.POLLHUP)
+        poll.register(self.host.socket, select.POLLIN | select.POLLRDHUP | select.POLLHUP)
         try:
             while True:
                 left = deadline - time.monotonic()
@@ -145,8 +145,10 @@ class Supervisor:
                     if fd == pidfd:
                         return True
                     if fd not in fds:
-                        raise EOFError  # the host is gone
-                    if not program.take(fds[fd], fd):
+                        if self.host.receive()[0]["number"] == program.request["number"]:  # else of an earlier one
+                            program.stopped = "stopped"
+                            return False
+                    elif not program.take(fds[fd], fd):
                         poll.unregister(fd)
                 self.reap_orphans(program.pid)
                 program.stopped = self.over_limit(program)
