@@ -285,6 +285,30 @@ def test_the_operator_decides_how_answers_are_sampled(tmp_path: Path):
     assert asked == {"max_output_tokens": 50, "temperature": 0.3}
 
 
+SEARCHING = """
+import json, os, sys, urllib.error, urllib.request
+tools = [{"type": "web_search_20250305", "name": "web_search"}]
+body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "tools": tools}
+url, key = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", {"x-api-key": os.environ["ANTHROPIC_API_KEY"]}
+try:
+    urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), key))
+except urllib.error.HTTPError as error:
+    sys.exit(error.read().decode())
+"""
+
+
+def test_tools_of_the_provider_fail_a_call_unless_the_settings_drop_them(tmp_path: Path):
+    refused = collected(SEARCHING, tmp_path)
+    assert refused.error is not None
+    assert "cannot use the tool web_search_20250305" in refused.error.cause
+    assert "agent.server_tools: drop" in refused.error.cause
+    model = Counting()
+    rollout = collected(SEARCHING, tmp_path, model, server_tools="drop")
+    assert "tools" not in model.asked[0].params
+    assert rollout.response is not None
+    assert rollout.response.data["metadata"]["dropped_tools"] == "web_search_20250305"
+
+
 def test_max_steps_limits_the_programs_model_calls(tmp_path: Path):
     source = CLAUDE + (
         "\ntry:\n    Anthropic(max_retries=0).messages.create(model='any', max_tokens=50, messages=said)\n"

@@ -28,7 +28,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 
 from ludus.agent import Agent, AgentConfig
-from ludus.agents.command_proxy import ProgramCalls, Proxy
+from ludus.agents.command_proxy import ProgramCalls, Proxy, ServerTools
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode
@@ -56,6 +56,8 @@ class CommandAgent(Agent):
         max_steps: PositiveInt = 200
         #: give the model its own turns back as it wrote them (`exact`), or as the program sends them (`as_sent`)
         restore: Literal["exact", "as_sent"] = "exact"
+        #: calls with tools that only a provider's servers run, such as web search: `refuse` them, or `drop` the tools
+        server_tools: ServerTools = "refuse"
 
     config: Config
     _proxy: Proxy | None = None
@@ -75,6 +77,7 @@ class CommandAgent(Agent):
         folder = Path(tempfile.mkdtemp(prefix="ludus-agent-"))
         restores = self.config.restore == "exact"
         with self._proxy.register(episode, self.config.max_steps, restores=restores) as program:
+            program.server_tools = self.config.server_tools
             try:
                 work = self._run(episode, program, folder)
                 reason = await episode.step("agent", episode.limits.rollout, work)
@@ -139,6 +142,8 @@ def _note_changes(episode: Episode, program: ProgramCalls) -> None:
     notes = {"restored_items": str(program.restored)} if program.restored else {}
     if program.asked_sampling:
         notes["asked_sampling"] = encode(program.asked_sampling).decode()[:512]
+    if program.dropped_tools:
+        notes["dropped_tools"] = ", ".join(sorted(program.dropped_tools))[:512]
     if notes:
         episode.note(**notes)
 

@@ -12,9 +12,10 @@ import secrets
 from collections import OrderedDict
 from hashlib import blake2b
 from time import perf_counter
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from ludus.agents.program_threads import ProgramConversation, ProgramConversations, Turn
+from ludus.agents.stored_responses import StoredResponses
 from ludus.episode import Episode, refuse_aborted, stamp_version
 from ludus.errors import Failure
 from ludus.http.exchange import HttpExchange, exchange_of
@@ -35,6 +36,7 @@ SAMPLING = frozenset(
 REMEMBERED = 16  # delivered answers that are kept, for a client that did not receive its copy
 
 Body = dict[str, Any]
+ServerTools = Literal["refuse", "drop"]
 
 
 class _Call:
@@ -71,6 +73,9 @@ class ProgramCalls:
         self.url = url
         self.asked_sampling: Body = {}
         self.refused = False
+        self.stored = StoredResponses()
+        self.server_tools: ServerTools = "refuse"  #: what happens to tools that the policy cannot use
+        self.dropped_tools: set[str] = set()
         self._episode = episode
         self._max_calls = max_calls
         self._conversations = ProgramConversations(list(episode.items), restores=restores)
@@ -193,6 +198,7 @@ class Proxy(ModelRoutes):
 
     #: offer channels: only to programs whose client is ours
     channels = False
+    passes_tools_on = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,8 +235,24 @@ class Proxy(ModelRoutes):
             self._program(incoming)
 
     async def respond_to(self, incoming: Incoming, body: Body) -> Body:
-        """The answer to a model call of a program."""
-        return await self._program(incoming).answer(incoming, body)
+        """The answer to a model call of a program, which may continue an earlier response of its rollout."""
+        program = self._program(incoming)
+        if incoming.path != "/v1/responses":
+            return await program.answer(incoming, body)
+        response = await program.answer(incoming, program.stored.continued(body))
+        return program.stored.keep(body, response, len(incoming.body))
+
+    def stored_response(self, incoming: Incoming, response_id: str) -> Body | None:
+        """An earlier response of the program's rollout."""
+        return self._program(incoming).stored.get(response_id)
+
+    def cannot_carry(self, incoming: Incoming, tools: list[str]) -> None:
+        """Refuse tools that the provider would run, unless the agent's settings say to leave them out."""
+        program, names = self._program(incoming), ", ".join(tools)
+        if program.server_tools == "refuse":
+            how = "switch it off in the program, or leave it out with agent.server_tools: drop"
+            raise Refusal(400, f"the policy cannot use the tool {names}, which the program declares: {how}")
+        program.dropped_tools.update(tools)
 
     def model_for(self, incoming: Incoming) -> Model:
         """The model of the program's rollout."""

@@ -17,6 +17,7 @@ from typing import Any
 from ludus.dialects.conversion import Conversion, Item, has_content
 from ludus.dialects.messages_answer import answer_from_messages, answer_to_messages
 from ludus.dialects.messages_blocks import assistant_items, parts_content, user_items
+from ludus.dialects.messages_tools import client_function
 
 __all__ = ["answer_from_messages", "answer_to_messages", "request_from_messages"]
 
@@ -101,6 +102,10 @@ def _tools(tools: Any, conversion: Conversion) -> list[dict[str, Any]]:
     functions = []
     for index, tool in enumerate(conversion.objects(tools, "tools")):
         path = f"tools[{index}]"
+        if (function := client_function(tool)) is not None:
+            name = conversion.text(tool.get("name"), f"{path}.name")
+            functions.append({"type": "function", "name": name, **function})
+            continue
         if tool.get("type") not in (None, "custom"):
             conversion.lose(path, f"only the client's own tools are carried, not {tool['type']!s:.60}")
             continue

@@ -14,6 +14,7 @@ from ludus.dialects.chat import request_from_chat
 from ludus.dialects.errors import Dialect, error_body
 from ludus.dialects.gemini import request_from_gemini
 from ludus.dialects.messages import request_from_messages
+from ludus.dialects.server_tools import split_tools
 from ludus.http.app import App, Handler
 from ludus.http.body_encoding import decode_body
 from ludus.http.guard import Guard
@@ -57,6 +58,8 @@ class ModelRoutes(App):
 
     #: the name of the model in lists
     model_name: str = "policy"
+    #: whether tools of every type in a Responses request reach the model, which may have them
+    passes_tools_on: bool = True
 
     _READ: ClassVar[dict[Dialect, Callable[[Any], Body]]] = {
         "responses": lambda body: body,
@@ -89,6 +92,10 @@ class ModelRoutes(App):
     def model_for(self, incoming: Incoming) -> Model | None:
         """The model that would answer a request, to count its tokens."""
         return None
+
+    def cannot_carry(self, incoming: Incoming, tools: list[str]) -> None:
+        """Called for a request with tools that no policy can use: refuse it, or return to leave them out."""
+        raise Refusal(400, f"this server has no tool {', '.join(tools)}: leave it out of the request")
 
     def stored_response(self, incoming: Incoming, response_id: str) -> Body | None:
         """An earlier response that the client asked to store."""
@@ -128,6 +135,11 @@ class ModelRoutes(App):
     async def _answer(self, incoming: Incoming) -> Reply:
         body = await self._read(incoming)
         dialect = _spoken(incoming)
+        if dialect != "responses" or not self.passes_tools_on:
+            carried, tools = split_tools(dialect, body)
+            if tools:
+                self.cannot_carry(incoming, tools)
+                body = carried
         response = await self.respond_to(incoming, self._READ[dialect](body))
         if dialect != "gemini":
             return self._WRITE[dialect](body, response)

@@ -19,6 +19,7 @@ from ludus.errors import Failure
 from ludus.http.app import Handler
 from ludus.http.connection import HttpReply
 from ludus.http.messages import Incoming, Refusal, Reply
+from ludus.http.model_routes import ModelRoutes
 from ludus.outcome import Verdict
 from ludus.record import verdict_row
 from ludus.remote.http import ROLLOUT
@@ -139,6 +140,7 @@ class Front(Proxy):
     """Answers the agents of all rollouts in flight."""
 
     channels = True
+    passes_tools_on = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,6 +174,10 @@ class Front(Proxy):
             cause = "is over" if named else "is not named: play one rollout at a time, with --concurrency 1"
             raise Refusal(409, f"the rollout of this request {cause}")
         return rollout
+
+    def cannot_carry(self, incoming: Incoming, tools: list[str]) -> None:
+        """Refuse tools that only a provider's servers run."""
+        ModelRoutes.cannot_carry(self, incoming, tools)
 
     def _other(self, incoming: Incoming) -> Handler:
         return self.model_route(incoming) or self._resources  # which may have routes of any method
