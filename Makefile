@@ -28,8 +28,9 @@ $(VENV)/demo: pyproject.toml packages/nemo-gym/pyproject.toml
 
 # What tests, linters and benchmarks need besides, and the packages that the demo does not need.
 PACKAGES := packages/bench packages/browser packages/credit packages/sandboxes packages/telemetry packages/trainers
-$(VENV)/installed: $(VENV)/demo $(PACKAGES:=/pyproject.toml)
+$(VENV)/installed: $(VENV)/demo $(PACKAGES:=/pyproject.toml) packages/inspect/pyproject.toml
 	$(call install,--editable '.[dev]' --editable 'packages/nemo-gym[servers]' $(PACKAGES:%=--editable %))
+	$(call install,--no-deps --editable packages/inspect)  # inspect-ai is in $(INTEROP): it needs older packages than ours
 	-$(call install,'reasoning-gym==0.1.25')  # needs a C compiler
 	touch $@
 
@@ -95,12 +96,13 @@ train: $(VENV)/train
 train-demo: train
 	$(BIN)/python examples/train_grpo/demo.py --output runs/train-demo
 
-# Another project's client, with dependencies of its own; without it the tests that use it are skipped.
+# Other projects' packages, with dependencies of their own; without them the tests that use them are skipped.
+INTEROP_NEEDS := 'verifiers==0.4.0' 'inspect-ai==0.3.285'
 $(INTEROP)/installed:
 	$(PYTHON) -m venv $(INTEROP)
 	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check uv
-	$(INTEROP)/bin/uv pip install --quiet --python $(INTEROP)/bin/python 'verifiers==0.4.0' || \
-		$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check 'verifiers==0.4.0'
+	$(INTEROP)/bin/uv pip install --quiet --python $(INTEROP)/bin/python $(INTEROP_NEEDS) || \
+		$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check $(INTEROP_NEEDS)
 	touch $@
 
 # The trainers' own classes for the tests of our adapters, without their dependencies: torch and transformers are those

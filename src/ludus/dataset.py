@@ -32,6 +32,8 @@ class Dataset(BaseModel):
     path: Path | None = None
     generate: str | None = None
     settings: dict[str, Any] = {}
+    #: whether the function's rows end by themselves, so that all of them can be played
+    ends: bool = False
     #: the licence of the rows
     licence: str = Field(alias="license", default="unknown")
 
@@ -58,11 +60,12 @@ def count_rows(path: Path) -> int | None:
 
 @dataclass(frozen=True)
 class Generated:
-    """Rows that a function `stream(seed, **settings)` yields. They may never end."""
+    """Rows that a function `stream(seed, **settings)` yields. They may never end, unless `ends` is set."""
 
     name: str
     function: Callable[..., Iterator[dict[str, Any]]]
     settings: dict[str, Any] = field(default_factory=dict)
+    ends: bool = False
 
     def rows(self, seed: int) -> Iterator[dict[str, Any]]:
         """Yield the rows, from the first on. A setting `seed` overrides the seed of the run."""

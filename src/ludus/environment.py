@@ -250,7 +250,7 @@ class Environment:
         except (TypeError, ValueError) as error:
             raise UserError(f"{where}: {dataset.generate} is not a function", "Write def rows(seed)") from error
         config = {"config": self.config} if "config" in takes else {}  # rows may depend on the resources' settings
-        return Generated(dataset.name, function, {**dataset.settings, **self.data, **config})
+        return Generated(dataset.name, function, {**dataset.settings, **self.data, **config}, dataset.ends)
 
 
 def _prompt(prompt: dict[str, Any] | str | None, folder: Path) -> PromptTemplate | None:

@@ -20,6 +20,7 @@ PROJECTS = {
     "packages/bench": "ludus_bench",
     "packages/browser": "ludus_browser",
     "packages/credit": "ludus_credit",
+    "packages/inspect": "ludus_inspect",
     "packages/nemo-gym": "ludus_nemo_gym",
     "packages/sandboxes": "ludus_sandboxes",
     "packages/telemetry": "ludus_telemetry",

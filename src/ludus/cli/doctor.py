@@ -22,6 +22,7 @@ PACKAGES = {
     "bench": "ludus bench: rollouts a second, and what limits them",
     "browser": "ludus browse: runs in a terminal",
     "credit": "ludus credit: which turn earned the reward",
+    "inspect": "tasks of Inspect, and its logs",
     "nemo-gym": "NeMo Gym's commands and Python names",
     "sandboxes": "sandboxes of Daytona, e2b and Modal",
     "telemetry": "--otel, --metrics-port and --log-to: spans, metrics and charts",

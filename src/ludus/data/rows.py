@@ -103,8 +103,8 @@ class Rows:
         return Survey(count, content.hexdigest(), in_shard)
 
     def check_end(self) -> None:
-        """Refuse generated rows without a limit: they never end."""
-        if isinstance(self.source, Generated) and self._limit is None:
+        """Refuse generated rows without a limit, if they never end."""
+        if isinstance(self.source, Generated) and not self.source.ends and self._limit is None:
             raise UserError(f"dataset {self.name} is endless", "Say how many rows to use: --limit N")
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any], Task]]:

@@ -17,7 +17,7 @@ from ludus.data.advantages import ESTIMATORS
 from ludus.data.export.blocks import make_blocks
 from ludus.data.export.card import card
 from ludus.data.export.conversation import Losses
-from ludus.data.export.format import Choices, ExportRow, Format
+from ludus.data.export.format import Choices, ExportRow, Format, LineFile, Writer
 from ludus.data.export.grouping import GroupIndex, IndexedRollout
 from ludus.data.export.pairs import PairRule
 from ludus.data.export.recipe import MadeBlock, Recipe, made_rows, origin_lines
@@ -27,10 +27,8 @@ from ludus.data.export.tables import Table
 from ludus.data.export.writing import (
     DATA_FILE,
     STDOUT,
-    LineFile,
     Outputs,
     ParquetFile,
-    Writer,
     outputs,
     require_pyarrow,
 )
@@ -197,7 +195,7 @@ class _Export:
             data = files.file_in(folder / "data" / DATA_FILE)
             return ParquetFile(data, format_.schema()), None
         beside = format_.origins_beside and not files.to_stdout
-        main = LineFile(files.file(), format_.header)
+        main = format_.writer(files.file())
         second = files.target.with_name(files.target.name + ".origins.jsonl")
         return main, LineFile(files.file(second)) if beside else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import IO, Any, ClassVar, Literal
 
 from ludus.data.export.conversation import STYLES, Conversations, Losses, ReasoningChoice
 from ludus.data.recorded import Sample
@@ -41,6 +41,32 @@ class Choices:
     shape: Shape = "messages"
 
 
+class Writer(ABC):
+    """Writes packed rows (`Format.packed`)."""
+
+    @abstractmethod
+    def write(self, packed: Packed, rows: int) -> None:
+        """Add so many rows."""
+
+    def finish(self) -> None:  # noqa: B027  (most writers hold nothing back)
+        """Write buffered rows."""
+
+    def abandon(self) -> None:  # noqa: B027
+        """Let go of the file after an error."""
+
+
+class LineFile(Writer):
+    """A file of lines."""
+
+    def __init__(self, file: IO[bytes], header: bytes = b"") -> None:
+        self._write = file.write
+        self._write(header)
+
+    def write(self, packed: Packed, rows: int) -> None:
+        """Add lines."""
+        self._write(packed)
+
+
 class Format(ABC):
     """One format. `rows` raises `LeftOut` for rollouts that it cannot hold.
 
@@ -52,7 +78,8 @@ class Format(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     takes: ClassVar[Literal["rollout", "pair", "member"]] = "rollout"
-    file: ClassVar[Literal["jsonl", "csv", "parquet", "folder"]] = "jsonl"
+    #: `jsonl`, `csv`, `parquet`, `folder`, or what a package of its own writes
+    file: ClassVar[str] = "jsonl"
     origins_beside: ClassVar[bool] = False
     header: ClassVar[bytes] = b""  # the first line of the file
     #: How many single rows are packed at once: columns of one row would cost too much.
@@ -89,6 +116,10 @@ class Format(ABC):
     def packed(self, rows: Iterable[ExportRow]) -> Packed:
         """Rows as the writer of this format takes them: lines, or columns of a table."""
         return b"".join(map(self.line, rows))
+
+    def writer(self, file: IO[bytes]) -> Writer:
+        """What writes the file."""
+        return LineFile(file, self.header)
 
     def _conversations(self) -> Conversations:
         return Conversations(self.losses, STYLES[self.choices.reasoning])

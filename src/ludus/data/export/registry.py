@@ -1,4 +1,7 @@
-"""The formats by name. A new format is a class in a file of its family, and a line here."""
+"""The formats by name. A new format is a class in a file of its family, and a line here.
+
+A package adds its own in the entry point group `ludus.formats`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from ludus.data.export.preferences import Dpo, Kto, NemoPreference, RewardModel
 from ludus.data.export.sheet import Sheet
 from ludus.data.export.tables import HuggingFace, Verl
 from ludus.errors import UserError, did_you_mean
+from ludus.runtime.installed import entry_points
 
 _ALL: tuple[type[Format], ...] = (
     Sft,
@@ -31,6 +35,10 @@ FORMATS: dict[str, type[Format]] = {kind.name: kind for kind in _ALL}
 
 def format_named(name: str) -> type[Format]:
     """The format of a name; an unknown name is an error that lists the known ones."""
-    if name not in FORMATS:
-        raise UserError(f"unknown format {name!r:.40}", did_you_mean(name, FORMATS))
-    return FORMATS[name]
+    if name in FORMATS:
+        return FORMATS[name]
+    others = entry_points(group="ludus.formats")
+    if name not in others.names:
+        raise UserError(f"unknown format {name!r:.40}", did_you_mean(name, [*FORMATS, *others.names]))
+    kind: type[Format] = others[name].load()
+    return kind

@@ -6,14 +6,13 @@ import contextlib
 import os
 import shutil
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from ludus.data.export.format import Packed
+from ludus.data.export.format import Packed, Writer
 from ludus.errors import UserError, missing_extra
 from ludus.store.drafts import draft_path
 
@@ -27,32 +26,6 @@ _BUFFER = 1 << 20
 #: A row group has this many rows, or this many bytes.
 _MOST_ROWS = 4000
 _MOST_BYTES = 6 << 20
-
-
-class Writer(ABC):
-    """Writes packed rows (`Format.packed`)."""
-
-    @abstractmethod
-    def write(self, packed: Packed, rows: int) -> None:
-        """Add so many rows."""
-
-    def finish(self) -> None:  # noqa: B027  (most writers hold nothing back)
-        """Write buffered rows."""
-
-    def abandon(self) -> None:  # noqa: B027
-        """Let go of the file after an error."""
-
-
-class LineFile(Writer):
-    """A file of lines."""
-
-    def __init__(self, file: IO[bytes], header: bytes = b"") -> None:
-        self._write = file.write
-        self._write(header)
-
-    def write(self, packed: Packed, rows: int) -> None:
-        """Add lines."""
-        self._write(packed)
 
 
 class ParquetFile(Writer):

@@ -1,0 +1,1 @@
+"""Tasks of Inspect as environments, and rollouts as logs of Inspect."""
