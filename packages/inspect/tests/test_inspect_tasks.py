@@ -135,8 +135,9 @@ def test_the_trajectory_is_what_the_policy_saw_and_wrote(rollouts: dict[str, Rol
     assert "is it right" not in everything
 
 
-def test_a_turn_that_a_solver_changed_reaches_the_model_changed(rollouts: dict[str, Rollout]) -> None:
-    assert "what I never said" in _text(_output(rollouts["changed_turn"]))
+def test_a_turn_that_a_solver_changed_begins_a_thread(rollouts: dict[str, Rollout]) -> None:
+    (thread,) = rollouts["changed_turn"].threads
+    assert "what I never said" in _text(thread.items)
 
 
 def test_the_package_opens_a_log_of_the_run(run: Path, tmp_path: Path) -> None:

@@ -38,12 +38,16 @@ class SampleCalls(ProgramCalls):
 
     sampling_is_operators = False  # how an eval samples is part of its definition
 
+    broke: Failure | None = None  #: why the last call failed, whatever conversation it belonged to
+
     async def ask(self, body: dict[str, Any]) -> dict[str, Any]:
         """The model's answer, which enters the trajectory."""
-        before = self.failure
-        answer = await self._call_model(body)
-        if self.failure is before:  # this call began after the one that failed: the solver has recovered
-            self.failure = None
+        try:
+            answer = await self._call_model(body)
+        except Failure as failure:
+            self.broke = failure
+            raise
+        self.broke = None
         return answer
 
 
@@ -77,7 +81,7 @@ class PlayedSample:
         finally:
             calls.close()
         failure = calls.failure or self._broken or next(iter(self._failed.values()), None)
-        failure = failure or failure_of_error(result)
+        failure = failure or (calls.broke if result.get("error") else None) or failure_of_error(result)
         if failure is not None:
             raise failure
         return result
