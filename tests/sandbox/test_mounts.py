@@ -138,6 +138,16 @@ async def test_a_mount_that_cannot_be_is_one_line(kind: str, mount: Mount, cause
     assert "\n" not in raised.value.cause
 
 
+@needs("bubblewrap")
+async def test_a_mount_in_a_folder_of_the_spec_or_in_another_mount_is_refused():
+    usr, inside = Mount("/usr", "/app/usr"), Mount("/usr", f"{PLACE}/usr")
+    async with provided("bubblewrap") as provider:
+        with pytest.raises(SandboxError, match="at /app/usr, because of /app:"):
+            await provider.open(SandboxSpec(folders=("app",), mounts=(usr,)))
+        with pytest.raises(SandboxError, match=f"at {PLACE}/usr, because of {PLACE}:"):
+            await provider.open(SandboxSpec(mounts=(Mount("/usr/share", PLACE), inside)))
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts sandboxes as another user")
 @needs("bubblewrap")
 async def test_a_folder_that_only_root_may_read_is_refused_with_the_command_that_helps(tmp_path: Path):
@@ -163,6 +173,24 @@ async def test_process_shows_folders_where_they_are(tmp_path: Path):
         os.chmod(tmp_path, 0o755)
         with pytest.raises(SandboxError, match="at /opt/program: programs find folders where they are"):
             await provider.open(SandboxSpec(mounts=(Mount(str(tmp_path), PLACE),)))
+
+
+@pytest.mark.parametrize(
+    ("folder", "python", "mounted"),
+    [
+        ("environment", "/usr/bin/python3", ["environment"]),
+        ("environment", "environment/bin/python3", ["environment"]),
+        ("environment", "base/bin/python3", ["environment", "base"]),
+        ("base/envs/environment", "base/bin/python3", ["base"]),
+    ],
+)
+async def test_a_virtual_environment_is_mounted_with_the_python_that_it_links_to(
+    folder: str, python: str, mounted: list[str], tmp_path: Path
+):
+    link = tmp_path / folder / "bin/python"
+    os.makedirs(link.parent)
+    os.symlink(tmp_path / python, link)
+    assert [mount.source for mount in python_mounts(str(tmp_path / folder))] == [str(tmp_path / m) for m in mounted]
 
 
 @needs("bubblewrap")

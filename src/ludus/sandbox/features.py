@@ -37,11 +37,11 @@ def _missing(lacks: frozenset[str], spec: SandboxSpec) -> Iterator[str]:
         yield f"has no folders of its own at the root ({', '.join(f'/{name}' for name in spec.folders)})"
     if "unix_sockets" in lacks and spec.unix_sockets:
         yield "lets programs make no Unix sockets"
-    yield from _mounts_missing(lacks, spec.mounts)
+    yield from _mounts_missing(lacks, spec.mounts, spec.folders)
 
 
-def _mounts_missing(lacks: frozenset[str], mounts: Sequence[Mount]) -> Iterator[str]:
+def _mounts_missing(lacks: frozenset[str], mounts: Sequence[Mount], folders: Sequence[str] = ()) -> Iterator[str]:
     if mounts and "mounts" in lacks:
         yield f"cannot mount folders of this machine ({mounts[0].source})"
-    elif (problem := mount_problem(mounts)) is not None:
+    elif (problem := mount_problem(mounts, folders)) is not None:
         yield problem

@@ -32,9 +32,9 @@ class Mount:
         object.__setattr__(self, "place", os.path.normpath(self.place or self.source))
 
 
-def mount_problem(mounts: Sequence[Mount]) -> str | None:
-    """Why folders cannot be mounted, or None."""
-    return next(_problems(mounts), None)
+def mount_problem(mounts: Sequence[Mount], folders: Sequence[str] = ()) -> str | None:
+    """Why folders cannot be mounted, or None. `folders` are the names of a spec's own folders at the root."""
+    return next(_problems(mounts, folders), None)
 
 
 def sources(mounts: Sequence[Mount]) -> list[str]:
@@ -54,10 +54,12 @@ def python_mounts(folder: str, place: str = "") -> tuple[Mount, ...]:
     python = os.path.realpath(os.path.join(folder, "bin", "python"))
     prefix = os.path.dirname(os.path.dirname(python))
     own = Mount(folder, place)
-    return (own,) if _within(prefix, "/usr") else (own, Mount(prefix))
+    if _within(prefix, "/usr") or _within(prefix, os.path.realpath(folder)):
+        return (own,)
+    return (Mount(prefix),) if _within(own.place, prefix) else (own, Mount(prefix))
 
 
-def _problems(mounts: Sequence[Mount]) -> Iterator[str]:
+def _problems(mounts: Sequence[Mount], folders: Sequence[str]) -> Iterator[str]:
     for number, mount in enumerate(mounts):
         if not os.path.isdir(mount.source):
             yield f"cannot mount {mount.source}: there is no such folder"
@@ -65,7 +67,7 @@ def _problems(mounts: Sequence[Mount]) -> Iterator[str]:
             yield f"cannot mount {mount.source}, which only root may read: chmod -R o+rX {shlex.quote(mount.source)}"
         if not mount.place.startswith("/"):
             yield f"cannot mount {mount.source} at {mount.place}: the place must be an absolute path"
-        others = (*_RESERVED, *(other.place for other in mounts[:number]))
+        others = (*_RESERVED, *(f"/{name}" for name in folders), *(other.place for other in mounts[:number]))
         for other in others:
             if _within(mount.place, other) or _within(other, mount.place):
                 yield f"cannot mount {mount.source} at {mount.place}, because of {other}: use a place such as /opt/NAME"
