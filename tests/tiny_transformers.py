@@ -101,10 +101,10 @@ _GGUF_LAYER = {
 }
 
 
-def write_gguf(path: str) -> None:
+def write_gguf(path: str, template: str = "chatml") -> None:
     """Write `llama()` and `tokenizer()` as one GGUF file."""
     gguf = pytest.importorskip("gguf", reason="needs gguf: pip install 'ludus-gym[train]'")
-    words, model = tokenizer(), llama()
+    words, model = tokenizer(template), llama()
     config, writer = model.config, gguf.GGUFWriter(path, "llama")
     vocabulary = json.loads(words.backend_tokenizer.to_str())["model"]
     tokens = sorted(vocabulary["vocab"], key=vocabulary["vocab"].get)

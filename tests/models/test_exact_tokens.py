@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from vllm_stub import SglangStub, VllmStub
 import ludus
 from ludus.model import Request
 from ludus.models import open_model
-from ludus.response import Item, Response
+from ludus.models.local import LocalModel
+from ludus.response import Item, Response, function_call_output
 
 GENERATE = ("/v1/chat/completions/render", "/inference/v1/generate", "/v1/chat/completions/derender")
 #: With tools, with calls at once, games, conversations.
@@ -100,6 +102,43 @@ def test_a_server_that_takes_no_ids_breaks_sequences_and_the_record_says_where(
     assert broken
     assert all(call["broke"].startswith("the server takes no ids, and rendered") for call in broken)
     assert any("<tool_call>" in call["broke"] and " became " in call["broke"] for call in broken)
+
+
+def test_llama_cpp_plays_one_sequence(tmp_path: Path) -> None:
+    tiny_transformers.write_gguf(str(path := tmp_path / "tiny.gguf"), "tools")
+    settings = {"path": str(path), "threads": 1, "max_output_tokens": 6, "context": 4096}
+    model = open_model("local", settings)
+    rollouts = ludus.collect("example_multi_turn_gymnasium", model=model, tokens=True, limit=2).rollouts
+    assert any(len(rollout.calls) > 1 for rollout in rollouts)
+    for rollout in rollouts:
+        assert rollout.error is None, rollout.error
+        (sequence,) = rollout.sequences()
+        assert sum(sequence.mask) == sum(len(call["generated_ids"]) for call in rollout.calls)
+
+
+@pytest.mark.parametrize("template", ["tools", "chatml"])
+async def test_a_file_with_a_template_for_tools_is_asked_with_it(template: str, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    tiny_transformers.write_gguf(str(path), template)
+    tool = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}}
+    items: list[Item] = [{"role": "user", "content": "a <|im_end|>"}]
+    before: Response | None = None
+    words = tiny_transformers.tokenizer(template)
+    async with LocalModel(LocalModel.Config(path=path, threads=1, parallel=1, max_output_tokens=5)) as model:
+        for added in (function_call_output("c", "<|im_start|>b"), {"role": "user", "content": "c"}, None):
+            answer = await said(model, items, before, tools=[tool])
+            assert answer.tokens is not None
+            if before is not None and before.tokens is not None:
+                past = [*before.tokens.prompt_ids, *before.tokens.generated_ids]
+                assert list(answer.tokens.prompt_ids)[: len(past)] == past
+                assert answer.tokens.broke is None
+            before, items = answer, [*items, *answer.output, *([added] if added else [])]
+    assert before.tokens is not None
+    text = words.decode(list(before.tokens.prompt_ids))
+    assert ('"type": "function"' in text) == (template == "tools"), "or else the tools are instructions"
+    control = [words.convert_tokens_to_ids(token) for token in ("<|im_start|>", "<|im_end|>")]
+    opened, closed = (list(before.tokens.prompt_ids).count(id) for id in control)
+    assert (opened, closed) == (7, 6), "no text of users and tools is a control token"
 
 
 async def said(model: Any, items: list[Item], before: Response | None = None, **params: Any) -> Response:

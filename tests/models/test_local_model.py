@@ -18,7 +18,8 @@ import pytest
 from ludus.errors import Failure, UserError
 from ludus.model import Request
 from ludus.models import open_model
-from ludus.models.local import LocalModel, default_threads, idle_cores
+from ludus.models.llama_server import default_threads, idle_cores
+from ludus.models.local import LocalModel
 from ludus.models.sampling import sampling_of
 from ludus.response import Item, Response, function_call_output
 
@@ -212,7 +213,8 @@ class TestTools:
         first = ask(items, **settings, max_output_tokens=64)
         (call,) = first.function_calls
         assert (call["name"], json.loads(call["arguments"])) == ("increment_counter", {"count": 4})
-        second = ask([*items, *first.output, function_call_output(call["call_id"], "done")], **settings)
+        again = [*items, *first.output, function_call_output(call["call_id"], "done")]
+        second = ask(again, **settings, tokens=first.tokens)
         assert first.tokens is not None
         assert second.tokens is not None
         written = first.tokens.prompt_ids + first.tokens.generated_ids
@@ -278,7 +280,7 @@ class TestTogether:
         asyncio.run(stopped())
 
     def test_stop_leaves_a_server_behind_that_never_ends(self, monkeypatch) -> None:
-        monkeypatch.setattr("ludus.models.local.STOP_SECONDS", 0.1)
+        monkeypatch.setattr("ludus.models.llama_server.STOP_SECONDS", 0.1)
         release = threading.Event()
 
         class Stuck(list[Any]):

@@ -24,11 +24,13 @@ CUT = "\ufdd0"
 class TemplateMessages:
     """Makes the messages and tools for one template, whose control tokens are `special`."""
 
-    def __init__(self, template: str, special: Iterable[str]) -> None:
+    def __init__(self, template: str, special: Iterable[str] | re.Pattern[str]) -> None:
         self.has_tools = re.search(r"\btools\b", template) is not None
         self._reasoning = "reasoning_content" in template
-        tokens = sorted(map(re.escape, special), key=len, reverse=True)
-        self._special = re.compile("|".join(tokens)) if tokens else None
+        if not isinstance(special, re.Pattern):
+            tokens = sorted(map(re.escape, special), key=len, reverse=True)
+            special = re.compile("|".join(tokens) or r"(?!)")
+        self._special = special
 
     def tools(self, request: Request) -> list[dict[str, Any]] | None:
         """The tools for the template; None if there are none, or the template has no place for them."""
@@ -72,9 +74,7 @@ class TemplateMessages:
     def _split_control(self, value: Any) -> Any:
         """The same value with a cut mark inside every control token in its texts."""
         if isinstance(value, str):
-            return (
-                self._special.sub(lambda token: f"{token[0][0]}{CUT}{token[0][1:]}", value) if self._special else value
-            )
+            return self._special.sub(lambda token: f"{token[0][0]}{CUT}{token[0][1:]}", value)
         if isinstance(value, list):
             return [self._split_control(entry) for entry in value]
         return {key: self._split_control(entry) for key, entry in value.items()} if isinstance(value, dict) else value
