@@ -34,10 +34,14 @@ ENVIRONMENTS = (
 
 
 def collected(environment: Any, stub: VllmStub, kind: str = "vllm", **options: Any) -> list[Any]:
+    return collection(environment, stub, kind, **options).rollouts
+
+
+def collection(environment: Any, stub: VllmStub, kind: str = "vllm", **options: Any) -> Any:
     model = open_model(f"{kind}:{stub.url}#policy", options.pop("model_settings", {}))
     if environment == "conversational_tool_use_simulation":
         options["settings"] = {"resources.enable_llm_judge": False}
-    return ludus.collect(environment, model=model, tokens=True, **options).rollouts
+    return ludus.collect(environment, model=model, tokens=True, **options)
 
 
 def check(rollouts: list[Any], stub: VllmStub) -> None:
@@ -97,9 +101,14 @@ def test_a_server_that_takes_no_ids_breaks_sequences_and_the_record_says_where(
     kind: str, made: Any, settings: dict[str, Any]
 ) -> None:
     with running(made(tiny_transformers.tokenizer("tools"))) as stub:
-        rollouts = collected("example_session_state_mgmt", stub, kind, repeats=4, limit=4, model_settings=settings)
-    broken = [call for rollout in rollouts for call in rollout.calls if "broke" in call]
+        run = collection("example_session_state_mgmt", stub, kind, repeats=4, limit=4, model_settings=settings)
+    broken = [call for rollout in run.rollouts for call in rollout.calls if "broke" in call]
     assert broken
+    found = run.metrics["broken_sequences"]
+    assert found["sequences"] == len(broken) == sum(len(list(each.sequences())) - 1 for each in run.rollouts)
+    assert found["repeated_tokens"] == sum(call["prefix"] + len(call["prompt_ids"]) for call in broken)
+    assert list(found["why"]) == ["the server takes no ids, and rendered the conversation anew"]
+    assert "tokens; the first because the server takes no ids" in str(run)
     assert all(call["broke"].startswith("the server takes no ids, and rendered") for call in broken)
     assert any("<tool_call>" in call["broke"] and " became " in call["broke"] for call in broken)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ludus.collection.broken_sequences import BrokenSequences
 from ludus.outcome import Outcome, counted_outcomes
 from ludus.response import add_usage
 from ludus.rollout import Rollout
@@ -75,6 +76,7 @@ class Metrics:
         self.tool_errors: Counter[tuple[str, str, str | None]] = Counter()  # by tool, exception and line
         self._too_long = 0  # rollouts whose last prompt exceeds the model's context
         self._first_too_long: str | None = None
+        self._broken = BrokenSequences()
         self.reward_sum = 0.0
         self._incomplete: dict[str, _TaskSums] = {}
         self._values: dict[str, Mean] = {}
@@ -132,6 +134,8 @@ class Metrics:
         if calls and (why := calls[-1].get("prompt_too_long")) is not None:
             self._too_long += 1
             self._first_too_long = self._first_too_long or why
+        if len(calls) > 1:
+            self._broken.add(calls)
         for error in rollout.tool_errors:
             self.tool_errors[error["tool"], error["exception"], error["where"]] += error["count"]
         if rollout.outcome is Outcome.ENDED_EARLY:
@@ -217,6 +221,7 @@ class Metrics:
                 for (tool, exception, where), count in sorted(self.tool_errors.items(), key=_most_common_first)
             ],
             "prompts_too_long": {"rollouts": self._too_long, "first": self._first_too_long},
+            "broken_sequences": self._broken.summary(),
             "reward": {
                 **self.figures.reward(),
                 "components": _means(self._components),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ludus.collection.broken_sequences import broken_row
 from ludus.store.verifiers import verifier_warnings
 
 #: How many kinds of failures, and how many different tool errors, the table lists.
@@ -28,6 +29,8 @@ def facts(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     if long := too_long.get("rollouts"):
         what = f"{long:,} rollout{'' if long == 1 else 's'} got no answer"
         rows.append(("prompt too long", f"{what}: {too_long['first']}"))
+    if (broken := broken_row(metrics.get("broken_sequences"))) is not None:
+        rows.append(("sequences", broken))
     raised = tool_errors(metrics.get("tool_errors"))
     rows += [("" if number else "tool errors", line) for number, line in enumerate(raised[:MAX_TOOL_ERRORS])]
     if len(raised) > MAX_TOOL_ERRORS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ludus.collection.broken_sequences import broken_calls
 from ludus.collection.plan import TaskWork
 from ludus.errors import Failure
 from ludus.outcome import Outcome, Verdict
@@ -24,6 +25,7 @@ def summary(rollout: Rollout) -> list[Any]:
         rollout.outcome,
         len(calls),
         calls[-1].get("prompt_too_long") if calls else None,
+        broken_calls(calls),
         rollout.timings,
         rollout.usage,
         rollout.tool_errors,
@@ -40,10 +42,12 @@ def summary_job(work: TaskWork) -> Job:
 
 def read_summary(job: Job, fields: list[Any]) -> Rollout:
     """A rollout with the fields of `summary`, without a row and a response."""
-    outcome, turns, too_long, timings, usage, tool_errors, stop_reason, error, verdict = fields
+    outcome, turns, too_long, broken, timings, usage, tool_errors, stop_reason, error, verdict = fields
     calls = [_CALL] * turns
+    for turn, (why, repeated) in enumerate(broken):
+        calls[turn] = {"broke": why, "prefix": repeated, "prompt_ids": ()}
     if too_long is not None:
-        calls[-1] = {"prompt_too_long": too_long}
+        calls[-1] = {**calls[-1], "prompt_too_long": too_long}
     rollout = Rollout(job, usage, timings, calls, tool_errors, _OUTCOMES[outcome], stop_reason=stop_reason)
     if error is not None:
         rollout.error = Failure(error[0], error[1], stage=error[2], where=error[3])
