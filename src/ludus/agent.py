@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -44,6 +45,9 @@ class Agent:
 
     #: The settings. For the type checker, a subclass may write `config: Config`.
     config: Any
+
+    #: The folder of the environment, where files that settings name may lie.
+    folder: Path | None = None
 
     def __init__(self, config: Any = None) -> None:
         self.config = config if config is not None else self.Config()

@@ -82,7 +82,7 @@ class CommandAgent(Agent):
                 work = self._run(episode, program, folder)
                 reason = await episode.step("agent", episode.limits.rollout, work)
                 program.settle()
-                _note_changes(episode, program)
+                note_changes(episode, program)
                 return reason
             finally:
                 await in_thread(shutil.rmtree, folder, ignore_errors=True)  # a program may leave thousands of files
@@ -137,7 +137,7 @@ class CommandAgent(Agent):
         }
 
 
-def _note_changes(episode: Episode, program: ProgramCalls) -> None:
+def note_changes(episode: Episode, program: ProgramCalls) -> None:
     """Record what the model got otherwise than the program sent it."""
     notes = {"restored_items": str(program.restored)} if program.restored else {}
     if program.asked_sampling:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from hashlib import blake2b
 from time import perf_counter
 from typing import Any, ClassVar, Literal, Self
@@ -65,7 +66,15 @@ class ProgramCalls:
 
     sampling_is_operators: ClassVar[bool] = True
 
-    def __init__(self, episode: Episode, url: str, max_calls: int, *, restores: bool = True) -> None:
+    def __init__(
+        self,
+        episode: Episode,
+        url: str,
+        max_calls: int,
+        *,
+        restores: bool = True,
+        is_side: Callable[[str], bool] | None = None,
+    ) -> None:
         self.restored = 0  #: items that the program wrote in its own way, and that the model got as it wrote them
         self.calls = 0  #: answered model calls of all conversations
         self._settled = 0
@@ -76,9 +85,10 @@ class ProgramCalls:
         self.stored = StoredResponses()
         self.server_tools: ServerTools = "refuse"  #: what happens to tools that the policy cannot use
         self.dropped_tools: set[str] = set()
+        self.stop = asyncio.Event()  #: set when the model refuses further calls: the program may end
         self._episode = episode
         self._max_calls = max_calls
-        self._conversations = ProgramConversations(list(episode.items), restores=restores)
+        self._conversations = ProgramConversations(list(episode.items), restores=restores, is_side=is_side)
         self._calls: OrderedDict[bytes, _Call] = OrderedDict()
         self._answering: set[asyncio.Task[Body]] = set()
 
@@ -90,6 +100,7 @@ class ProgramCalls:
         if call is None or call.has_failed or not (is_retry or call.is_lost):
             if self.calls >= self._max_calls:
                 self.refused = True
+                self.stop.set()
                 raise Refusal(400, f"this rollout has made all of its {self._max_calls} model calls (agent.max_steps)")
             call = _Call(asyncio.create_task(self._call_model(body)))
             self._answering.add(call.answer)
@@ -219,9 +230,9 @@ class Proxy(ModelRoutes):
             await self._listening.stop()
 
     @contextlib.contextmanager
-    def register(self, episode: Episode, max_calls: int, *, restores: bool = True) -> Any:
-        """Answer the program of one rollout, while this is entered. `restores`: see `ludus.agents.echoes`."""
-        program = ProgramCalls(episode, self._url, max_calls, restores=restores)
+    def register(self, episode: Episode, max_calls: int, **settings: Any) -> Any:
+        """Answer the program of one rollout, while this is entered. `settings` are those of `ProgramCalls`."""
+        program = ProgramCalls(episode, self._url, max_calls, **settings)
         self._programs[program.key] = program
         try:
             yield program

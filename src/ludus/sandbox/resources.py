@@ -78,6 +78,9 @@ class SandboxResources(Resources):
     #: The spec of a session's sandbox. A session may replace it in `open`, before the first use.
     sandbox_spec: ClassVar[SandboxSpec] = SandboxSpec()
 
+    #: The folder of the task in the sandbox, relative to HOME: programs that play as agents begin there.
+    workdir: str = "."
+
     #: Whether rows may name an image of their own, so that `oci` can be used without the setting `image`.
     images_from_rows: ClassVar[bool] = False
 

@@ -42,8 +42,8 @@ class PlayedRollout(ProgramCalls):
 
     sampling_is_operators = False  # an agent's configuration may set it, and the row
 
-    def __init__(self, episode: Episode, url: str, max_calls: int, *, restores: bool = True) -> None:
-        super().__init__(episode, url, max_calls, restores=restores)
+    def __init__(self, episode: Episode, url: str, max_calls: int, **settings: Any) -> None:
+        super().__init__(episode, url, max_calls, **settings)
         self.key = secrets.token_hex(16)
         self.episode = episode
         self.mask: str | None = None  #: why a verdict that the agent got is masked
@@ -152,9 +152,9 @@ class Front(Proxy):
         return int(self._url.rpartition(":")[2])
 
     @contextlib.contextmanager
-    def register(self, episode: Episode, max_calls: int, *, restores: bool = True) -> Iterator[PlayedRollout]:
+    def register(self, episode: Episode, max_calls: int, **settings: Any) -> Iterator[PlayedRollout]:
         """Answer the agent of one rollout, while this is entered."""
-        rollout = PlayedRollout(episode, self._url, max_calls, restores=restores)
+        rollout = PlayedRollout(episode, self._url, max_calls, **settings)
         self._rollouts[rollout.key] = rollout
         try:
             yield rollout

@@ -1,0 +1,186 @@
+"""The agent `harness`: an agent program that people already use plays each rollout, unmodified.
+
+The program runs in the task's own sandbox and folder, so that `verify` judges what it left there. Its files are a
+read-only mount, and its only way out is our proxy: every model call is recorded with its tokens. An environment without
+a sandbox gets one for the program.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field, PositiveInt, field_validator
+
+from ludus.agent import Agent, AgentConfig
+from ludus.agents.command import note_changes
+from ludus.agents.command_proxy import ProgramCalls, Proxy
+from ludus.agents.harness.declaration import Declaration, file_content, filled_in, read_declaration
+from ludus.agents.harness.installing import Installation, require
+from ludus.episode import Episode
+from ludus.errors import Failure
+from ludus.response import Item, texts_of
+from ludus.rollout import Job
+from ludus.runtime.keys import without_keys_and_paths
+from ludus.sandbox.choice import open_provider
+from ludus.sandbox.equipment import Equipment, EquippedProvider
+from ludus.sandbox.protocol import HOME, ExecResult, Sandbox, SandboxProvider, SandboxSpec
+from ludus.sandbox.resources import SandboxResources, SandboxSettings
+from ludus.task import derive_seed
+
+#: The home of a program: apart from the files of the task, which the verifier may read as a whole.
+PROGRAM_HOME = "/tmp/harness"
+
+KEPT_OUTPUT = 64 << 10
+
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class _Harness:
+    declaration: Declaration
+    installed: Installation
+
+
+class HarnessAgent(Agent):
+    """Runs an agent program for each rollout.
+
+    agent: {type: harness, name: codex}
+    """
+
+    class Config(AgentConfig):
+        """Which program plays, and its limits."""
+
+        #: a harness that `ludus harness list` shows, or a YAML file beside environment.yaml; several play in turn
+        name: str | list[str] = Field(min_length=1)
+        #: the most model calls of a rollout
+        max_steps: PositiveInt = 200
+        #: give the model its own turns back as it wrote them (`exact`), or as the program sends them (`as_sent`)
+        restore: Literal["exact", "as_sent"] = "exact"
+        #: further arguments of the program
+        arguments: list[str] = []
+        #: where the program runs if the environment has no sandbox
+        sandbox: SandboxSettings = SandboxSettings()
+
+        @field_validator("name")
+        @classmethod
+        def _as_list(cls, name: str | list[str]) -> list[str]:
+            return [name] if isinstance(name, str) else name
+
+    config: Config
+    _proxy: Proxy | None = None
+    _harnesses: tuple[_Harness, ...] = ()
+    _provider: SandboxProvider | None = None
+
+    @asynccontextmanager
+    async def share(self) -> AsyncIterator[Agent]:
+        """Read the declarations, and start one proxy for the programs of all rollouts."""
+        named = [(name, read_declaration(name, self.folder)) for name in self.config.name]
+        async with Proxy() as proxy:
+            playing = copy.copy(self)
+            playing._proxy = proxy
+            playing._harnesses = tuple(_Harness(declared, require(declared, name)) for name, declared in named)
+            try:
+                yield playing
+            finally:
+                if playing._provider is not None:
+                    await playing._provider.close()
+
+    def equip(self, shared: Any) -> Any:
+        """Mount the programs in the sandboxes of the environment's sessions."""
+        if not isinstance(shared, SandboxProvider):
+            return shared
+        mounts = tuple(mount for harness in self._harnesses for mount in harness.installed.mounts)
+        return EquippedProvider(shared, Equipment(tuple(dict.fromkeys(mounts))))
+
+    async def act(self, episode: Episode) -> str:
+        """Run the program to its end."""
+        if self._proxy is None:
+            raise RuntimeError("a harness needs its proxy: use `async with agent.share() as agent`")
+        harness = self._harnesses[_turn(episode.job) % len(self._harnesses)]
+        restores = self.config.restore == "exact"
+        with self._proxy.register(
+            episode, self.config.max_steps, restores=restores, is_side=harness.declaration.is_side
+        ) as program:
+            program.server_tools = harness.declaration.server_tools
+            work = self._play(episode, harness, program)
+            reason = await episode.step("agent", episode.limits.rollout, work)
+            program.settle()
+            note_changes(episode, program)
+            episode.note(harness=harness.declaration.label)
+            return reason
+
+    async def _play(self, episode: Episode, harness: _Harness, program: ProgramCalls) -> str:
+        resources = episode.resources
+        if isinstance(resources, SandboxResources):
+            return await self._run(episode, harness, program, resources.sandbox, resources.workdir)
+        if self._provider is None:
+            chosen = self.config.sandbox
+            self._provider = await open_provider(chosen.provider, image=chosen.image is not None, urls=chosen.urls)
+        spec = Equipment(harness.installed.mounts).added_to(self.config.sandbox.applied_to(SandboxSpec()))
+        async with await self._provider.open(spec) as sandbox:
+            return await self._run(episode, harness, program, sandbox, ".")
+
+    async def _run(
+        self, episode: Episode, harness: _Harness, program: ProgramCalls, sandbox: Sandbox, workdir: str
+    ) -> str:
+        declaration = harness.declaration
+        url = await sandbox.route(int(program.url.rpartition(":")[2]))
+        values = {
+            "url": url,
+            "key": program.key,
+            "model": "policy",
+            "home": PROGRAM_HOME,
+            "workdir": workdir if workdir.startswith("/") else f"{HOME}/{workdir}".removesuffix("/."),
+            "prompt": f"{PROGRAM_HOME}/prompt.txt",
+            "tools": f"{url}/mcp",
+        }
+        prompt = _prompt(list(episode.items)).encode()
+        files = {path: file_content(content, values) for path, content in declaration.files.items()}
+        files[values["prompt"]] = prompt
+        for path, content in files.items():
+            await sandbox.write(filled_in(path, values), content)
+        result = await sandbox.exec(
+            [filled_in(word, values) for word in [*declaration.command, *self.config.arguments]],
+            stdin=prompt if declaration.prompt == "stdin" else b"",
+            timeout=episode.limits.rollout,
+            cwd=values["workdir"],
+            env={
+                "HOME": PROGRAM_HOME,
+                "PATH": f"{harness.installed.path}:{_SYSTEM_PATH}",
+                **{name: filled_in(value, values) for name, value in declaration.env.items()},
+            },
+            last_bytes=KEPT_OUTPUT,
+            stop=program.stop,
+        )
+        await sandbox.end_processes()
+        await sandbox.close_routes()
+        await sandbox.exec(["rm", "-rf", PROGRAM_HOME])
+        return _reason(declaration, program, result)
+
+
+def _reason(declaration: Declaration, program: ProgramCalls, result: ExecResult) -> str:
+    """Why the rollout stopped. Raises its failure."""
+    if program.refused:  # most programs end with an error then; that is the model's doing
+        return "max_steps"
+    if program.failure is not None:  # some programs end well all the same
+        raise program.failure
+    if result.exit_code not in declaration.exit_codes:
+        said = " ".join((result.stderr.decode(errors="replace").strip() or result.text).split())[-500:]
+        raise Failure("exit", f"{declaration.label} ended: {result.why}: {without_keys_and_paths(said)}")
+    if not program.calls:
+        raise Failure("no_calls", f"{declaration.label} never called the model")
+    return "completed"
+
+
+def _prompt(items: list[Item]) -> str:
+    """The prompt of the task as one text."""
+    return "\n\n".join(filter(None, map(texts_of, items)))
+
+
+def _turn(job: Job) -> int:
+    """Which of several harnesses plays: the repeats of a task go through all, and tasks begin with different ones."""
+    return derive_seed(0, job.task_id, 0) + job.repeat

@@ -1,0 +1,156 @@
+"""The declaration of a harness: how an agent program is installed, started and pointed at our model. Data, not code.
+
+Ours are YAML files in `declarations/`; a user's own is a YAML file beside `environment.yaml`. In commands, variables
+and files these names in braces are filled in: `{url}` and `{key}` of the model, `{model}`, its name, `{home}` and
+`{workdir}`, `{prompt}`, the path of a file with the prompt, and `{tools}`, the URL of an MCP server with the task's
+tools.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from ludus.errors import UserError, did_you_mean
+from ludus.runtime.settings import checked
+
+FOLDER = Path(__file__).with_name("declarations")
+
+_FILLED_IN = re.compile(r"\{(url|key|model|home|workdir|prompt|tools)\}")
+
+
+class Install(BaseModel):
+    """Where a program comes from: a package of npm or of PyPI, with its exact version."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    npm: str | None = Field(None, pattern=r"^(@[\w.-]+/)?[\w.-]+$")
+    pip: str | None = Field(None, pattern=r"^[\w.-]+(\[[\w,.-]+\])?$")
+    version: str = Field(pattern=r"^[\w.+-]+$")
+    #: other packages with their versions, such as `node: "22"`
+    also: dict[str, str] = {}
+    #: the version of Python that a package of PyPI needs, if not ours
+    python: str | None = Field(None, pattern=r"^3\.\d+$")
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Install:
+        if (self.npm is None) == (self.pip is None):
+            raise ValueError("name the package as either npm or pip")
+        return self
+
+
+class ShellTool(BaseModel):
+    """How a model runs a command with the program's own tool: for `ludus harness check`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tool: str
+    argument: str = "command"
+    #: other arguments that the tool demands
+    other: dict[str, Any] = {}
+
+
+class ToolServer(BaseModel):
+    """How the program learns of an MCP server with the task's tools."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    arguments: list[str] = []
+    env: dict[str, str] = {}
+    files: dict[str, Any] = {}
+
+
+class Declaration(BaseModel):
+    """One agent program."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
+    about: str = ""
+    install: Install
+    #: the API that the program speaks
+    dialect: Literal["responses", "chat", "messages", "gemini"]
+    #: the program and its arguments. The prompt is never among them
+    command: list[str] = Field(min_length=1)
+    #: where the program reads the prompt: its standard input, or the file `{prompt}`
+    prompt: Literal["stdin", "file"] = "stdin"
+    env: dict[str, str] = {}
+    #: files to write before the start, by path; what is not a text is written as JSON
+    files: dict[str, Any] = {}
+    #: the exit codes of a program that ended as it should
+    exit_codes: list[int] = [0]
+    #: regular expressions: a conversation whose first request contains one is a side call
+    side: list[str] = []
+    #: what happens to tools that only the provider's servers could run
+    server_tools: Literal["refuse", "drop"] = "refuse"
+    shell: ShellTool | None = None
+    tools: ToolServer | None = None
+
+    @field_validator("side")
+    @classmethod
+    def _are_patterns(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+        return patterns
+
+    @cached_property
+    def _sides(self) -> list[re.Pattern[str]]:
+        return [re.compile(pattern) for pattern in self.side]
+
+    def is_side(self, text: str) -> bool:
+        """Whether a conversation is a side call, by the text of its first request."""
+        return any(pattern.search(text) for pattern in self._sides)
+
+    @property
+    def label(self) -> str:
+        """The name with the version of the program."""
+        return f"{self.name} {self.install.version}"
+
+
+def filled_in(text: str, values: Mapping[str, str]) -> str:
+    """A text of a declaration with its names in braces filled in. Other braces stay."""
+    return _FILLED_IN.sub(lambda match: values[match[1]], text)
+
+
+def file_content(content: Any, values: Mapping[str, str]) -> bytes:
+    """The content of a declared file. What is not a text is written as JSON."""
+    text = content if isinstance(content, str) else orjson.dumps(content, option=orjson.OPT_INDENT_2).decode()
+    return filled_in(text, values).encode()
+
+
+def declared() -> dict[str, Path]:
+    """The declarations that come with Ludus, by name."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+
+
+def read_declaration(which: str, folder: Path | None = None) -> Declaration:
+    """A declaration by its name, or from a YAML file: beside `environment.yaml` in `folder`, or in this folder."""
+    if which.endswith((".yaml", ".yml")):
+        places = [place / which for place in (folder, Path.cwd()) if place is not None]
+        path = next((place for place in places if place.is_file()), None)
+        if path is None:
+            raise UserError(f"there is no {which:.200} beside environment.yaml, nor here", "Check agent.name")
+    else:
+        known = declared()
+        path = known.get(which)
+        if path is None:
+            raise UserError(f"unknown harness {which:.80}", did_you_mean(which, known))
+    try:
+        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise UserError(f"cannot read {path}: {why}", "Check the file") from error
+    if not isinstance(fields, dict):
+        raise UserError(f"{path} is not a declaration", "Begin with: name: NAME")
+    declaration: Declaration = checked(Declaration, fields, str(path))
+    return declaration

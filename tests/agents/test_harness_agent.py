@@ -1,0 +1,94 @@
+"""A real agent program plays in the task's own sandbox. Skipped where it is not installed: ludus harness install pi."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+import ludus
+from ludus import Environment, ScriptedModel, UserError, Verdict
+from ludus.agents.harness.agent import HarnessAgent
+from ludus.agents.harness.declaration import Declaration, declared, filled_in, read_declaration
+from ludus.agents.harness.installing import installation
+from ludus.rollout import Rollout
+from ludus.sandbox.resources import SandboxResources
+from ludus.testing import needs_sandbox
+
+ROWS = [{"responses_create_params": {"input": "Write hi into hello.txt."}}]
+
+
+class Hello(SandboxResources):
+    """Wants a file."""
+
+    async def verify(self, task: ludus.Task, response: ludus.Response) -> Verdict:
+        left = await self.sandbox.read_if_there("hello.txt")
+        names = (await self.sandbox.exec("ls -A . /tmp")).text.split()
+        return Verdict(float(left == b"hi\n"), names=names)
+
+
+def needs_harness(name: str) -> Any:
+    """Skip a test where a harness is not installed."""
+    there = installation(read_declaration(name)) is not None
+    return pytest.mark.skipif(not there, reason=f"needs: ludus harness install {name}")
+
+
+def played(name: str, *turns: Any, **settings: Any) -> Rollout:
+    agent = HarnessAgent(HarnessAgent.Config(name=name, **settings))
+    environment = replace(Environment.load(Hello), agent=agent)
+    (rollout,) = ludus.collect(environment, model=ScriptedModel(list(turns)), input=ROWS).rollouts
+    return rollout
+
+
+def call(command: str) -> dict[str, Any]:
+    return {"text": "So:", "calls": [{"name": "bash", "arguments": {"command": command}}]}
+
+
+@needs_sandbox()
+@needs_harness("pi")
+def test_pi_works_in_the_tasks_own_folder_and_leaves_nothing_else() -> None:
+    rollout = played("pi", call("echo hi > hello.txt"), "Done.")
+    assert (rollout.reward, rollout.stop_reason) == (1.0, "completed")
+    assert rollout.verdict is not None
+    assert rollout.verdict.values["names"] == [".:", "hello.txt", "/tmp:"]
+    assert rollout.response is not None
+    assert rollout.response.data["metadata"]["harness"] == read_declaration("pi").label
+    assert len(rollout.calls) == 2
+
+
+@needs_sandbox()
+@needs_harness("pi")
+def test_a_policy_that_never_stops_gets_its_verdict() -> None:
+    rollout = played("pi", *[call("echo hi > hello.txt")] * 9, max_steps=3)
+    assert (rollout.reward, rollout.stop_reason, len(rollout.calls)) == (1.0, "max_steps", 3)
+
+
+def test_a_harness_that_is_not_installed_says_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("LUDUS_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match="is not installed"):
+        played("pi", "Done.")
+
+
+def test_an_unknown_harness_is_asked_about() -> None:
+    with pytest.raises(UserError, match="unknown harness py"):
+        played("py", "Done.")
+
+
+@pytest.mark.parametrize("name", declared())
+def test_every_declaration_is_valid_and_has_its_own_name(name: str) -> None:
+    assert read_declaration(name).name == name
+
+
+def test_only_known_names_in_braces_are_filled_in() -> None:
+    text = '{"a": {"url": "{url}/v1"}, "b": "{other}"}'
+    assert filled_in(text, {"url": "U"}) == '{"a": {"url": "U/v1"}, "b": "{other}"}'
+
+
+def test_a_mistake_in_a_declaration_names_the_file_and_the_field(tmp_path: Any) -> None:
+    path = tmp_path / "mine.yaml"
+    fields = Declaration.model_validate(yaml.safe_load(declared()["pi"].read_text())).model_dump(exclude_none=True)
+    path.write_text(yaml.safe_dump({**fields, "prompt": "argv"}))
+    with pytest.raises(UserError, match=r"mine\.yaml\.prompt"):
+        read_declaration(str(path))
