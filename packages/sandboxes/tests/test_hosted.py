@@ -14,7 +14,7 @@ from ludus_sandboxes.hosted_script import read_report
 from sandboxes import needs
 
 from ludus.errors import UserError
-from ludus.sandbox import ExecResult, SandboxError, SandboxLimits, SandboxSpec
+from ludus.sandbox import ExecResult, Mount, SandboxError, SandboxLimits, SandboxSpec
 from ludus.sandbox.choice import open_provider
 
 bubblewrap = needs("bubblewrap")
@@ -250,3 +250,16 @@ async def test_a_hosted_provider_without_its_key_is_refused_in_one_line(name: st
     with pytest.raises(UserError, match=f"sandbox provider {name}: .*{name.upper()}_API_KEY") as caught:
         await open_provider(name)
     assert "\n" not in str(caught.value)
+
+
+@bubblewrap
+@one_service
+async def test_the_end_of_long_output_is_kept_and_folders_of_this_machine_are_refused(
+    service: type[Double], monkeypatch: pytest.MonkeyPatch
+):
+    async with hosted(service(), monkeypatch) as provider:
+        async with await provider.open(SandboxSpec()) as sandbox:
+            result = await sandbox.exec("seq 1 1000; echo end", last_bytes=9)
+            assert (result.stdout, result.output_cut) == (b"1000\nend\n", True)
+        with pytest.raises(SandboxError, match=r"e2b cannot mount folders of this machine \(/usr\)"):
+            await provider.open(SandboxSpec(mounts=(Mount("/usr", "/opt/usr"),)))
