@@ -74,7 +74,7 @@ class StoredResponses:
             stored = self._stored.get(following) if isinstance(following, str) else None
             if stored is None:
                 cause = f"no response {str(following)[:100]!r} is stored in this rollout"
-                raise Refusal(404, f"previous_response_id: {cause}", kind="previous_response_not_found")
+                raise Refusal(404, f"previous_response_id: {cause}", code="previous_response_not_found")
             turns += [stored.response["output"], stored.items]
             following = stored.previous
         return [item for turn in reversed(turns) for item in turn]

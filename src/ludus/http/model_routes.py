@@ -124,7 +124,7 @@ class ModelRoutes(App):
         if refused is not None and refused[1] not in _NOT_PASSED_ON:
             status = int(refused[1])
         param = ".".join(map(str, detail[0]["loc"][1:])) or None if isinstance(detail, list) and detail else None
-        body = error_body(dialect, status, detail_text(detail), kind=kind, param=param)
+        body = error_body(dialect, status, detail_text(detail), kind=content.get("code", kind), param=param)
         ours = {key: content[key] for key in ("stage", "kind") if content.get(key) is not None}
         return Reply(encode({**body, **ours}), status, headers=headers)
 
