@@ -174,6 +174,11 @@ def spans_of(call: dict[str, Any]) -> list[tuple[int, int, str | None]]:
     return [(at, end, version) for (at, version), end in zip(starts, ends, strict=True) if at < end]
 
 
+def versions_of(call: dict[str, Any]) -> list[str | None]:
+    """The policy versions that wrote a stored call, in order: one, unless the weights changed in the middle of it."""
+    return [version for _, _, version in spans_of(call)] or [call.get("policy_version")]
+
+
 def id_array(ids: list[int] | array[int]) -> array[int]:
     """Token ids in one block of memory. Raises TypeError or OverflowError for a value that is not a token id."""
     return ids if isinstance(ids, array) else array("I", ids)

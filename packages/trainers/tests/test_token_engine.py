@@ -39,6 +39,29 @@ async def test_a_rollout_of_two_turns_is_one_row_with_the_ids_of_the_engine() ->
     assert (row.reward, row.versions, dict(player.counts)) == (0.75, [1, 2], {"trained": 1, "failed": 0, "missing": 0})
 
 
+async def test_versions_that_change_in_the_middle_and_extras_reach_the_row() -> None:
+    stub = StubEngine()
+
+    async def generate(call: EngineCall) -> GeneratedIds:
+        ids, logprobs = stub.generate(call.ids, call.sampling)
+        spans: list[tuple[int, str | int]] = [(0, 3), (2, 4)]
+        return GeneratedIds(ids, logprobs, version=3, versions=spans, extras={"routed_experts": len(stub.calls)})
+
+    policy = GroupPolicy(max_span=0, replacements=0)
+    player = RolloutPlayer(Doubling, model=TokenEngine(generate, stub.tokenizer), policy=policy)
+    assert await player.member(ROW) is None, "its tokens span one update of the weights"
+    player = RolloutPlayer(Doubling, model=TokenEngine(generate, stub.tokenizer))
+    member = await player.member(ROW)
+    await player.close()
+    assert member is not None
+    assert member.versions == [3, 4, 3, 4]
+    (row,) = rows_of(member)
+    assert (row.versions, row.extras) == ([3, 4, 3, 4], [{"routed_experts": 3}, {"routed_experts": 4}])
+    versions = row.token_versions()
+    assert [version >= 0 for version in versions] == [bool(mask) for mask in row.over_ids(row.mask, 0)]
+    assert versions[len(row.prompt_ids) :][:3] == [3, 3, 4]
+
+
 async def test_thinking_that_a_template_drops_makes_two_rows_if_the_setting_says_so() -> None:
     stub = StubEngine("forgetful")
     spoken = stub.tokenizer.encode(THOUGHT, add_special_tokens=False)

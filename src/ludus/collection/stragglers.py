@@ -17,6 +17,7 @@ from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.rollout import Job, Rollout, rollout_id
 from ludus.runtime.numbers import whole_number
+from ludus.tokens import versions_of
 
 #: The kinds of failure of stragglers, and the options that end them.
 ENDED_BY = {"enough": "enough", "group_deadline": "group_deadline", "stale": "max_staleness"}
@@ -110,7 +111,7 @@ def _versions(episode: Episode) -> list[int]:
     calls = episode.calls
     if not calls:  # its first call is under way
         return _numbers([episode.recorder.asked_version])
-    return _numbers(call.get("policy_version") for call in (calls[:1] + calls[-1:]))
+    return _numbers(version for call in (calls[:1] + calls[-1:]) for version in versions_of(call))
 
 
 def _numbers(values: Iterable[Any]) -> list[int]:

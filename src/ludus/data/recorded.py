@@ -7,6 +7,7 @@ from typing import Any
 from ludus.outcome import UNREWARDED
 from ludus.record import Row, task_row, verifier_of
 from ludus.response import Item
+from ludus.tokens import versions_of
 
 
 class Sample:
@@ -97,9 +98,9 @@ class Sample:
         """The policy versions that wrote this rollout, each once, in order; empty if the model reports no tokens."""
         versions = []
         for call in self.calls:
-            version = call.get("policy_version")
-            if version is not None and str(version) not in versions:
-                versions.append(str(version))
+            for version in versions_of(call):
+                if version is not None and str(version) not in versions:
+                    versions.append(str(version))
         return versions
 
     @property

@@ -17,6 +17,7 @@ from ludus.errors import Failure
 from ludus.outcome import Outcome
 from ludus.rollout import Rollout
 from ludus.tokens import Sequence as TokenSequence
+from ludus.tokens import versions_of
 
 Estimator = Callable[[Sequence[float], Sequence[bool] | None], list[float]]
 
@@ -85,9 +86,11 @@ class TrainingMember:
 
     @cached_property
     def versions(self) -> list[int | None]:
-        """The policy version of each model call; None for a version that is not a number."""
-        versions = [call.get("policy_version") for call in self.rollout.trained_calls]
-        return [_number(version) for version in versions]
+        """The policy versions that wrote each model call, in order: several if the weights changed in the middle of it.
+
+        None for a version that is not a number.
+        """
+        return [_number(version) for call in self.rollout.trained_calls for version in versions_of(call)]
 
     def per_token(self, values: Sequence[float]) -> list[list[float]]:
         """One value for each of `rollout.trained_calls`, such as an advantage, spread over the tokens of each sequence.

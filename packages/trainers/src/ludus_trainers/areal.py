@@ -80,9 +80,8 @@ class LudusWorkflow(RolloutWorkflow):
 
 
 def _tensors(row: TrainingRow) -> dict[str, torch.Tensor]:
-    """A batch of one sequence. The version of all its tokens is that of the oldest weights that wrote any of them."""
-    oldest = min(row.versions, default=-1)
-    versions = [oldest if written else -1 for written in row.over_ids(row.mask, 0)]
+    """A batch of one sequence. Each token has the version of the weights that wrote it; context has -1."""
+    versions = row.token_versions()
     found = {
         "input_ids": torch.tensor(row.ids, dtype=torch.int32),
         "loss_mask": torch.tensor(row.over_ids(row.mask, 0), dtype=torch.int32),

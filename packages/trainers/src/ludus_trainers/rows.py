@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ludus.errors import UserError
@@ -26,7 +26,11 @@ ROW = "ludus_row"
 
 @dataclass(slots=True)
 class TrainingRow:
-    """One sequence, split where the policy began to write. `mask` is 1 for tokens that the policy wrote."""
+    """One sequence, split where the policy began to write. `mask` is 1 for tokens that the policy wrote.
+
+    `version_spans` are the stretches of the whole sequence that one policy version wrote, and `extras` what the server
+    said about the tokens of each model call, such as `routed_experts`.
+    """
 
     prompt_ids: list[int]
     response_ids: list[int]
@@ -34,11 +38,21 @@ class TrainingRow:
     logprobs: list[float]
     reward: float
     versions: list[int]
+    version_spans: list[tuple[int, int, str | None]] = field(default_factory=list)
+    extras: list[dict[str, Any] | None] = field(default_factory=list)
 
     @property
     def ids(self) -> list[int]:
         """The whole sequence."""
         return [*self.prompt_ids, *self.response_ids]
+
+    def token_versions(self) -> list[int]:
+        """The policy version of each token of the whole sequence; -1 for context and versions that are not numbers."""
+        versions = [-1] * len(self.ids)
+        for start, end, version in self.version_spans:
+            if version and _WHOLE.fullmatch(version):
+                versions[start:end] = [int(version)] * (end - start)
+        return versions
 
     def over_ids(self, values: list[Any], context: Any) -> list[Any]:
         """Values of the response, such as `mask`, as values of the whole sequence."""
@@ -56,7 +70,8 @@ def _row(member: TrainingMember, sequence: Sequence) -> TrainingRow:
     reward = member.rollout.reward_of(sequence.thread)
     assert reward is not None
     start = sequence.mask.index(1)
-    versions = [int(version) for version in sequence.policy_versions if version and _WHOLE.fullmatch(version)]
+    spans = sequence.version_spans
+    versions = [int(version) for _, _, version in spans if version and _WHOLE.fullmatch(version)]
     return TrainingRow(
         sequence.ids[:start],
         sequence.ids[start:],
@@ -64,6 +79,8 @@ def _row(member: TrainingMember, sequence: Sequence) -> TrainingRow:
         sequence.logprobs[start:],
         float(reward),
         versions,
+        spans,
+        sequence.extras,
     )
 
 

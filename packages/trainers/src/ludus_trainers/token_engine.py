@@ -47,12 +47,18 @@ class EngineCall:
 
 @dataclass(slots=True)
 class GeneratedIds:
-    """What an engine generated: all sampled ids, the end token among them. `cut` says that a limit ended them."""
+    """What an engine generated: all sampled ids, the end token among them. `cut` says that a limit ended them.
+
+    `versions` says where the weights changed in the middle: the index of the first id of each version, and the version.
+    `extras` are values beside the ids, such as `routed_experts`.
+    """
 
     ids: list[int]
     logprobs: list[float] | None
     version: str | int | None = None
     cut: bool = False
+    versions: list[tuple[int, str | int]] | None = None
+    extras: dict[str, Any] | None = None
 
 
 Generate = Callable[[EngineCall], Awaitable[GeneratedIds]]
@@ -142,6 +148,8 @@ class TokenEngine(Model):
         version = self.policy_version if generated.version is None else generated.version
         drawn = sampling_record(sampling.temperature, sampling.top_p, self.config.logprobs)
         tokens = Tokens(prompt.ids, list(generated.ids), list(logprobs), str(version), drawn)
+        tokens.versions = [(at, str(changed)) for at, changed in generated.versions or ()] or None
+        tokens.extras = generated.extras
         complete = not generated.cut or (bool(generated.ids) and generated.ids[-1] in self._answers.ends)
         with self._tokenizing:
             return self._answers.response(request, prompt, sampling.stops, tokens, complete=complete)
