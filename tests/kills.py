@@ -59,15 +59,40 @@ async def respond(request):
 """.replace("TURNS", str(TURNS))
 
 
+#: Drives a rollout from outside, as the agent `command` lets it: it asks the model and runs the tool `add`.
+PROGRAM = """
+import json, os, sys, urllib.request
+
+def post(url, key, body):
+    headers = {"Authorization": f"Bearer {key}"}
+    return urllib.request.urlopen(urllib.request.Request(url, body, headers)).read().decode()
+
+asked = json.load(sys.stdin)
+items = asked["input"]
+while True:
+    body = json.dumps({"model": "any", "input": items, "tools": asked["tools"]}).encode()
+    answer = post(os.environ["OPENAI_BASE_URL"] + "/responses", os.environ["OPENAI_API_KEY"], body)
+    output = json.loads(answer)["output"]
+    items += output
+    calls = [item for item in output if item["type"] == "function_call"]
+    for call in calls:
+        url = os.environ["LUDUS_TOOLS_URL"] + "/" + call["name"]
+        text = post(url, os.environ["LUDUS_TOOLS_KEY"], call["arguments"].encode())
+        items.append({"type": "function_call_output", "call_id": call["call_id"], "output": text})
+    if not calls:
+        break
+"""
+
+
 class Killed:
     """A collection of `rollouts` rollouts of ten turns in a folder. `asked` is the log of all calls of the model."""
 
-    def __init__(self, folder: Path, rollouts: int, *more: str) -> None:
+    def __init__(self, folder: Path, rollouts: int, *more: str, by_program: bool = False) -> None:
         self.folder, self.rollouts, self._more = folder, rollouts, more
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "resources.py").write_text(RESOURCES)
         (folder / "environment.yaml").write_text(
-            f"name: sums\nresources: resources.py:Sums\nagent: {{type: simple, max_steps: {TURNS}}}\n"
+            f"name: sums\nresources: resources.py:Sums\nagent: {_agent(folder, by_program)}\n"
         )
         (folder / "answers.py").write_text(MODEL.replace("LOG_FILE", str(folder / "asked.log")))
         rows = ({"responses_create_params": {"input": f"row {number}"}} for number in range(rollouts))
@@ -157,3 +182,11 @@ class Killed:
             assert row["reward"] == sum(turn + step for turn in range(TURNS - 1)) / 1000
             assert len(row["model_calls"]) == TURNS
             assert [item["type"] for item in row["response"]["output"]] == TRAJECTORY
+
+
+def _agent(folder: Path, by_program: bool) -> str:
+    """The agent of the environment: ours, or a program of its own."""
+    if not by_program:
+        return f"{{type: simple, max_steps: {TURNS}}}"
+    (folder / "program.py").write_text(PROGRAM)
+    return f"{{type: command, command: [{sys.executable}, {folder / 'program.py'}]}}"

@@ -43,6 +43,10 @@ class Agent:
     #: Whether `act` can continue a trajectory from any model call. Branching and checkpoints need that.
     continues: ClassVar[bool] = False
 
+    #: Whether a rollout that starts again asks the model the same again, so that earlier answers serve it. What drives
+    #: it is a program, and its model calls are journaled (`EpisodeRecorder.kept_calls`).
+    repeats_calls: ClassVar[bool] = False
+
     #: The settings. For the type checker, a subclass may write `config: Config`.
     config: Any
 

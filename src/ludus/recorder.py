@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable
 from time import perf_counter
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from ludus.errors import INTERRUPTS, Failure, Stage
 from ludus.response import Response, add_usage, less_usage
@@ -39,6 +39,23 @@ class SavesTurns(Protocol):
         """The rollout has ended: what is not written yet is not needed any more."""
 
 
+class KnownCall(NamedTuple):
+    """An answer of the model from before the rollout was interrupted, and the record of its call."""
+
+    answer: dict[str, Any]
+    record: dict[str, Any]
+
+
+class KeepsCalls(Protocol):
+    """Journals the model calls of a program that drives a rollout, and knows those of an earlier run."""
+
+    def known(self, key: str) -> KnownCall | None:
+        """The next answer to what was asked; None if nothing is known."""
+
+    def keep(self, key: str, response: Response, record: dict[str, Any]) -> None:
+        """The model has answered: keep the answer."""
+
+
 class EpisodeRecorder:
     """Records one rollout. Times are of `time.perf_counter`. With `traces`, each step goes through `traced`."""
 
@@ -53,6 +70,7 @@ class EpisodeRecorder:
         "began",
         "calls",
         "first_tools",
+        "kept_calls",
         "since",
         "stage",
         "steps",
@@ -75,6 +93,7 @@ class EpisodeRecorder:
         self.threads: list[Thread] = []  #: conversations beside the main one
         self.asides: list[Any] = []  #: what is not in the trajectory and a continuation needs, as JSON
         self.turns: SavesTurns | None = None
+        self.kept_calls: KeepsCalls | None = None
         self.asked_version: Any = None  #: the policy version of the last model call, as it began
         self.first_tools: list[dict[str, Any]] | None = None  #: the tools of the first model call
         self._last_usage: dict[str, Any] | None = None

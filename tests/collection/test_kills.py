@@ -15,10 +15,20 @@ def test_a_killed_driver_loses_at_most_a_turn(tmp_path, engine):
     Killed(tmp_path / "sums", 8, *engine).kill_the_driver(1 if engine else 2, 40)
 
 
+@ENGINES
+def test_a_program_that_is_started_again_goes_on_where_the_driver_was_killed(tmp_path, engine):
+    Killed(tmp_path / "sums", 6, *engine, by_program=True).kill_the_driver(1 if engine else 2, 30)
+
+
 def test_a_killed_worker_loses_at_most_a_turn_and_its_rollouts_go_on_elsewhere(tmp_path):
     killed = Killed(tmp_path / "sums", 12, "--workers", "2")
     killed.kill_workers_after([30, 40])
     killed.check()
+
+
+@pytest.mark.slow
+def test_programs_killed_at_many_moments_lose_at_most_a_call_each_time(tmp_path):
+    Killed(tmp_path / "sums", 24, by_program=True).kill_the_driver(MOMENTS, 240 // MOMENTS)
 
 
 @pytest.mark.slow

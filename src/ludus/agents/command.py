@@ -59,6 +59,7 @@ class CommandAgent(Agent):
         #: calls with tools that only a provider's servers run, such as web search: `refuse` them, or `drop` the tools
         server_tools: ServerTools = "refuse"
 
+    repeats_calls = True
     config: Config
     _proxy: Proxy | None = None
 

@@ -163,13 +163,33 @@ class ProgramCalls:
                 pass
             conversation, turn = self._conversations.join(items, params)
         async with conversation.lock:
-            response = await self._respond(conversation, turn, params)
-            tools, log = params.get("tools"), conversation.log
-            conversation.calls.append(episode.recorder.record_call(response, tools, conversation.tools, log))
+            response = self._known_answer(conversation, turn)
+            if response is None:
+                response = await self._respond(conversation, turn, params)
+                self._record(conversation, turn, response, params.get("tools"))
             conversation.take(items, turn, response)
             self.calls += 1
             self.restored += turn.changed
         return envelope(response, body, episode.model.name, tokens=False)
+
+    def _known_answer(self, conversation: ProgramConversation, turn: Turn) -> Response | None:
+        """The answer that the model gave before the rollout was interrupted, if the program asks the same again."""
+        saved = self._episode.recorder.kept_calls
+        call = saved.known(conversation.key(turn)) if saved is not None else None
+        if call is None:
+            return None
+        response = Response(call.answer)
+        conversation.log.restore([call.record])
+        conversation.calls.append(call.record)
+        self._episode.recorder.adopt(response, [call.record], response.usage)
+        return response
+
+    def _record(self, conversation: ProgramConversation, turn: Turn, response: Response, tools: Any) -> None:
+        recorder = self._episode.recorder
+        record = recorder.record_call(response, tools, conversation.tools, conversation.log)
+        conversation.calls.append(record)
+        if recorder.kept_calls is not None:
+            recorder.kept_calls.keep(conversation.key(turn), response, record)
 
     async def _respond(self, conversation: ProgramConversation, turn: Turn, params: Body) -> Response:
         episode, job = self._episode, self._episode.job

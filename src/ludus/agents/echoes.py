@@ -62,7 +62,7 @@ def is_covered(ours: list[Item], echo: Echo) -> bool:
 
 def is_same(ours: Item, theirs: Item) -> bool:
     """Whether two items have the same content. Dialects lose ids and status, and programs write JSON their own way."""
-    return _content(ours) == _content(theirs)
+    return content_of(ours) == content_of(theirs)
 
 
 def _may_be_dropped(item: Item) -> bool:
@@ -71,7 +71,15 @@ def _may_be_dropped(item: Item) -> bool:
     return item.get("type", "message") == "message" and not texts_of(item) and not _other_parts(item)
 
 
-def _content(item: Item) -> tuple[Any, ...]:
+def add_content(hasher: Any, items: list[Item]) -> None:
+    """Add the content of items to a digest: the same, however a program writes them."""
+    for item in items:
+        hasher.update(orjson.dumps(content_of(item), default=str))
+        hasher.update(b"\n")
+
+
+def content_of(item: Item) -> tuple[Any, ...]:
+    """What an item says, without its ids, its status and the spelling of its JSON."""
     kind = item.get("type", "message")
     if kind == "message":
         return kind, item.get("role", "assistant"), texts_of(item), _other_parts(item)

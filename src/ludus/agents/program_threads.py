@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 import orjson
 
-from ludus.agents.echoes import Echo, echo_of, is_covered
+from ludus.agents.echoes import Echo, add_content, echo_of, is_covered
 from ludus.errors import Failure
 from ludus.response import Item, Response, texts_of
 from ludus.thread import MAIN, Thread, ThreadKind
@@ -64,6 +65,7 @@ class ProgramConversation:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     last: Response | None = None
     failure: Failure | None = None
+    _digest: Any = None  # of what the model has seen, and of its last answer
     _ids: dict[str, str] = field(default_factory=dict)  # the program's ids of calls, and ours
 
     @property
@@ -89,9 +91,23 @@ class ProgramConversation:
         echo = echo_of(self.history, items)
         return self._turn(echo, items, echo.theirs) if is_covered(self.history, echo) else None
 
+    def key(self, turn: Turn) -> str:
+        """What a turn asks, as a digest: the same for a program that starts again and asks the same."""
+        if self._digest is None:
+            self._digest = blake2b(digest_size=16)
+            names = [str(tool.get("name")) for tool in self.tools]
+            self._digest.update(orjson.dumps([self.instructions, names], default=str))
+            add_content(self._digest, self.given)
+        asked = self._digest.copy()
+        add_content(asked, turn.items[turn.known :])
+        return str(asked.hexdigest())
+
     def take(self, items: list[Item], turn: Turn, response: Response) -> None:
         """The model has answered a turn. `items` are those that the program sent."""
-        self.record += turn.items[turn.known :]
+        added = turn.items[turn.known :]
+        self.record += added
+        if self._digest is not None:
+            add_content(self._digest, [*added, *response.output])
         self.sent, self.last = items, response
         self.history = [*turn.items, *response.output]
         self.calls[-1]["at"] = len(self.record)

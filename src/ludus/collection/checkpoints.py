@@ -76,16 +76,23 @@ class DirectWriter:
         """Nothing to wait for."""
 
 
+class WritesTurns(Protocol):
+    """A rollout with turns to write."""
+
+    def write(self, writer: TurnWriter) -> None:
+        """Write the turns that have ended and are not written."""
+
+
 class TurnKeeper:
     """Saves the turns of all rollouts of a process."""
 
     def __init__(self, writer: TurnWriter) -> None:
         self.writer = writer
-        self._waiting: list[SavedTurns] = []
+        self._waiting: list[WritesTurns] = []
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
 
-    def note(self, rollout: SavedTurns) -> None:
+    def note(self, rollout: WritesTurns) -> None:
         """A rollout has turns to write."""
         self._waiting.append(rollout)
 
@@ -276,10 +283,12 @@ def _own_part(whole: Response, before: Ending | None, offset: int) -> Response:
 def why_not_saved(environment: Environment) -> str | None:
     """Why the turns of an environment's rollouts are not saved; None if they are."""
     agent, kind = environment.agent, environment.resources
-    if not can_continue(agent):
+    if not (agent.repeats_calls or can_continue(agent)):
         return f"its agent {type(agent).__name__} cannot continue a rollout"
     if not kind.replays:
         return f"{kind.__name__}.replays is False"
+    if agent.repeats_calls:
+        return None
     if kind.judged_by_response and (kind.toolbox or kind.call is not Resources.call):
         return f"the tools of {kind.__name__} do not run again (judged_by_response)"
     return None

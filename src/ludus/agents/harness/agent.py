@@ -70,6 +70,7 @@ class HarnessAgent(Agent):
         def _as_list(cls, name: str | list[str]) -> list[str]:
             return [name] if isinstance(name, str) else name
 
+    repeats_calls = True
     config: Config
     _proxy: Proxy | None = None
     _harnesses: tuple[_Harness, ...] = ()

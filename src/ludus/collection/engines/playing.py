@@ -22,6 +22,7 @@ from ludus.collection.options import Options
 from ludus.collection.plan import TaskWork
 from ludus.collection.player import Players
 from ludus.collection.progress import Progress
+from ludus.collection.saved_calls import SavedCalls
 from ludus.collection.stragglers import STALE_SECONDS, Stragglers, stale
 from ludus.collection.watchdog import LoopWatchdog
 from ludus.environment import Environment
@@ -310,8 +311,12 @@ class Playing:
             return rollout, None
         agent: Acting = player.agent
         if self._turns is not None and self._saves_turns[environment.name]:
-            episode.recorder.turns = SavedTurns(self._turns, episode)
-            if job.turns:
+            if environment.agent.repeats_calls:
+                saved = SavedCalls(self._turns, job, self._progress)
+                episode.recorder.turns = episode.recorder.kept_calls = saved
+            else:
+                episode.recorder.turns = SavedTurns(self._turns, episode)
+            if job.turns and not environment.agent.repeats_calls:
                 agent = ResumingAgent(agent, job.turns, player, self._progress)
         in_flight = self._progress.in_flight
         in_flight.add(episode)
@@ -322,12 +327,12 @@ class Playing:
             raise
         finally:
             in_flight.discard(episode)
-        saved = episode.recorder.turns
-        if self._turns is not None and saved is not None:
+        turns = episode.recorder.turns
+        if self._turns is not None and turns is not None:
             if self._by_group[environment.name]:
                 self._turns.write()  # it may wait long for the others of its group
             else:
-                saved.end()
+                turns.end()
             episode.recorder.turns = (
                 None  # a reference cycle would keep the whole rollout alive until the next garbage collection
             )
