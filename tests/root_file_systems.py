@@ -21,14 +21,14 @@ _TOOLS = """
 
 
 @functools.cache
-def root_file_system() -> Path:
-    """A folder with a shell, the usual tools, and one file that says which file system this is: /etc/image."""
+def root_file_system(*more: str) -> Path:
+    """A folder with a shell, the usual tools and `more`. The file /etc/image says which file system this is."""
     folder = _temporary("ludus-test-rootfs-")
     for name in ("bin", "etc", "data", "usr/bin"):
         (folder / name).mkdir(parents=True)
     (folder / "etc/image").write_text("made by a test\n")
     (folder / "data/file").write_text("as in the image\n")
-    for tool in _TOOLS:
+    for tool in (*_TOOLS, *more):
         if (found := shutil.which(tool)) is not None:
             shutil.copy2(os.path.realpath(found), folder / "bin" / tool)
             _copy_libraries(found, folder)

@@ -49,7 +49,7 @@ SECTIONS = [
     _section("reference/python", ""),
     _section("troubleshooting", "errors"),
     _section("contribute", "environments trainers development"),
-    _section("moving", "from-nemo-gym from-verifiers from-inspect"),
+    _section("moving", "from-nemo-gym from-verifiers from-inspect harbor"),
 ]
 
 _TOCTREE = re.compile(r"^(`{3,}|:{3,})\{toctree\}.*?^\1\s*$\n?", re.MULTILINE | re.DOTALL)

@@ -64,6 +64,12 @@ def adapt(which: str) -> Any:
     return _ask("adapt", which)
 
 
+def has_prefix(text: str) -> bool:
+    """Whether a text begins with the name of an adapter and a colon."""
+    prefix, _, rest = text.partition(":")
+    return bool(rest) and prefix in _adapters()
+
+
 def needs(which: str) -> list[Need]:
     """What the environment of an adapter needs on this machine, without running any of its code."""
     answer: list[Need] | None = _ask("needs", which)

@@ -69,7 +69,7 @@ def qualify(
     oracle = Oracle.of(environment, hooks)
     environment.configure({**oracle.settings, **(settings or {})})
     source = input if input is not None else environment.rows(dataset)
-    if limit is None and isinstance(source, Generated):
+    if limit is None and isinstance(source, Generated) and not source.ends:
         limit = GENERATED_ROWS
     rows = Rows(source, environment.task, limit, seed, environment.with_prompt)
     rows.survey()

@@ -71,6 +71,13 @@ class Dockerfile:
         """The text with other names for these images."""
         return self._rewritten(lambda use: replace(use.image))
 
+    @property
+    def workdir(self) -> str:
+        """Where the commands of its image start, if it says so with an absolute path."""
+        words = (text.split() for _, text in self._instructions())
+        places = [word[1] for word in words if len(word) == 2 and word[0].upper() == "WORKDIR"]
+        return places[-1] if places and places[-1].startswith("/") else ""
+
     def line_of(self, step: str) -> int | None:
         """The line of the instruction that a builder quotes, with its blanks as the builder likes them."""
         wanted = _squeezed(step)[:80]

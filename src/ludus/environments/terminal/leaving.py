@@ -14,7 +14,8 @@ from ludus.sandbox.protocol import HOME
 #: that is there already and that no test script writes. `$0` is the working folder, `$1` where the judge's folders
 #: are, and the others are the folders in which links are looked for: `..` means another folder in each of them.
 _SCRIPT = r"""
-rm -rf -- "${1}tests" "${1}logs"; mkdir -p -- "${1}logs/verifier" "${1}logs/agent" "$0" || exit 1
+{ [ -L "${1}logs" ] || ! [ -d "${1}logs" ]; } && rm -rf -- "${1}logs"
+rm -rf -- "${1}tests" "${1}logs/verifier"; mkdir -p -- "${1}logs/verifier" "${1}logs/agent" "$0" || exit 1
 shift; cd /; work=$(realpath -m -- "$0"); home=$(realpath -m -- "$HOME")
 is_the_judges() {
     case "$1/" in

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import PositiveFloat
 
 import ludus
 from ludus import Failure, Response, UserError, Verdict, tool
-from ludus.environments.terminal.leaving import archived, made_safe, with_room
-from ludus.environments.terminal.verdicts import read_reward
+from ludus.environments.terminal.artifacts import PUBLISHED
+from ludus.environments.terminal.boxes import FOLDERS, Box, Files, box_of, contents, reaching, write_files
+from ludus.environments.terminal.judging import Judge, Judged
+from ludus.environments.terminal.settings import Artifact, StepTable, TaskSettings, filled, paths_of
+from ludus.environments.terminal.verdicts import KEY, reward_of
 from ludus.graders.commands import run_command
-from ludus.graders.repository import CheckoutProvider, SetUp, write_tree
-from ludus.graders.repository.images import checked_name
+from ludus.graders.repository import SetUp
 from ludus.graders.repository.rows import preparation_of
-from ludus.graders.repository.trees import is_plain
-from ludus.sandbox import ExecResult, Sandbox, SandboxProvider, SandboxSpec
+from ludus.sandbox import Sandbox, SandboxSpec
 from ludus.sandbox.resources import LazySandbox, SandboxConfig, SandboxResources
+from ludus.task import digest
 
-#: The folders of Harbor's layout that a sandbox without an image has at its root; they lie in HOME.
-FOLDERS = ("app", "tests", "logs", "solution")
-
-#: Files of `environment/` that describe the machine and are not part of the working folder.
-_MACHINE = {"Dockerfile", "docker-compose.yaml", "docker-compose.yml", "setup.sh"}
-
-Files = dict[str, Any]
+#: By the digest of a task: what its test script says for want of a network, judged without any agent; None if it runs.
+_CONTROLS: dict[str, str | None] = {}
 
 
 class Terminal(SandboxResources):
@@ -43,20 +39,35 @@ class Terminal(SandboxResources):
         environment: Files = {}
         tests: Files
         solution: Files = {}
+        steps: list[dict[str, Any]] = []
 
     class Config(SandboxConfig):
         """Settings of the environment."""
 
         #: seconds for one command of the model
         step_timeout: PositiveFloat = 120.0
-        #: where commands start
+        #: where commands start, unless the task or its image says otherwise
         workdir: str = "/app"
         #: hosts that tasks may reach while they are prepared, worked on or judged, if they ask for them
         allowed_hosts: list[str] = []
+        #: local root file systems for the images that Dockerfiles are built on, by name or pattern
+        bases: dict[str, str] = {}
+        #: whether the commands of a Dockerfile reach the network, with this machine's settings of pip and apt
+        build_network: bool = False
+        #: variables of this machine that tasks may read as ${NAME}
+        host_env: list[str] = []
+        #: where a task with an image is judged: `auto` as the task says, `fresh` in a box with the working folder only
+        verdict: Literal["auto", "fresh", "same"] = "auto"
+        #: whether processes of the model go on while it is judged, as servers must that are the answer
+        background: bool = False
+        #: which of several named rewards counts
+        reward_key: str = KEY
 
     config: Config
     sandbox_spec = SandboxSpec(folders=FOLDERS)
     images_from_rows = True
+    steps: list[StepTable] = []
+    step = 0
 
     @classmethod
     @asynccontextmanager
@@ -69,16 +80,40 @@ class Terminal(SandboxResources):
             yield provider
 
     async def open(self, task: Task) -> None:
-        """Read the task. Without a set-up script the sandbox opens with the first command."""
-        self.needs = Needs(task, self.config)
-        self.tests = contents(task.tests)
-        files = {path: data for path, data in contents(task.environment).items() if path not in _MACHINE}
-        spec = replace(self.sandbox.spec, background=self.needs.background)
-        provider: SandboxProvider = CheckoutProvider(self.shared, files, folder="app")
-        if self.needs.image is not None:
-            spec, provider = replace(spec, image=self.needs.image, folders=()), self.shared
-        self.sandbox = LazySandbox(provider, spec)
-        await self.needs.preparation.run(self.sandbox)
+        """Read the task. Without an image and a set-up script the sandbox opens with the first command."""
+        self.settings = TaskSettings.of(task.config)
+        self.steps = self.settings.steps or []
+        self.judged: list[dict[str, float]] = []
+        self.box = await box_of(task, self.settings.environment, task.environment, self.config, self.shared)
+        self.background = self.config.background or self.settings.ludus.background
+        if self.background:
+            self.box = replace(self.box, spec=replace(self.box.spec, background=True))
+        self.judge = await self._judge_of(task, 0)
+        self._hosts("agent", 0)
+        self.sandbox = await self._opened(task)
+        self._begin(0)
+
+    async def _opened(self, task: Task) -> Sandbox:
+        """A box as the agent finds it."""
+        sandbox = LazySandbox(self.box.provider, self.box.spec)
+        try:
+            if self.box.spec.image is not None:
+                await self.box.prepare(sandbox, self.steps[0].healthcheck if self.steps else None)
+            else:
+                script = contents(task.environment).get("setup.sh", b"").decode(errors="replace")
+                await SetUp(script, self._hosts("setup", 0), folder="app").run(sandbox)
+            if self.steps:
+                await self._lay_out(task, sandbox, 0)
+        except BaseException:
+            await sandbox.close()
+            raise
+        return sandbox
+
+    def _begin(self, step: int) -> None:
+        """Start the clock of a step."""
+        self.step = step
+        own = self.steps[step].agent.timeout_sec if self.steps else None
+        self.deadline = time.monotonic() + (own or self.settings.agent.timeout_sec or float("inf"))
 
     @tool
     async def bash(self, command: str) -> dict[str, Any]:
@@ -87,110 +122,140 @@ class Terminal(SandboxResources):
         Args:
             command: The command, for example `ls -la && head data.csv`.
         """
-        where, seconds = self.config.workdir, self.config.step_timeout
-        async with _reaching(self.sandbox, self.needs.hosts["agent"]):
-            return await run_command(self.sandbox, command, folder=where, seconds=seconds)
+        seconds = min(self.config.step_timeout, self.deadline - time.monotonic())
+        if seconds <= 0:
+            return {"output": "The time for this task is over. Answer now, without a call.", "ended": "not started"}
+        async with reaching(self.sandbox, self._hosts("agent", self.step)):
+            return await run_command(self.sandbox, command, folder=self.box.workdir, seconds=seconds)
+
+    @tool
+    async def finish_step(self) -> str:
+        """Hand in the current step of a task with several steps, and get the instruction of the next one."""
+        if self.step + 1 >= len(self.steps):
+            return "This was the last step. Answer with one sentence and without a call."
+        step, rewards = self.steps[self.step], await self._rewards(await self._fairly_judged())
+        self.judged.append(rewards)
+        if not _reaches(rewards, step.min_reward):
+            self.deadline = 0.0
+            return "The task ends here: the step is not good enough to go on. Answer without a call."
+        await self.sandbox.exec(["sh", "-c", 'rm -rf "$1tests" "$1logs/verifier"', "sh", self.box.root])
+        await self._lay_out(self.task, self.sandbox, self.step + 1)
+        self.judge = await self._judge_of(self.task, self.step + 1)
+        self._begin(self.step + 1)
+        return str(self.task.steps[self.step].get("instruction", ""))
+
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools. Only a task with steps has one to finish a step."""
+        return [schema for schema in super().tools() if self.steps or schema["name"] != "finish_step"]
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         """Run the test script on the model's result."""
-        if self.needs.in_place:
-            return await self._judged(self.sandbox)
-        spec = self.config.sandbox.applied_to(SandboxSpec(folders=FOLDERS))
+        judged = await self._fairly_judged()
+        rewards = await self._rewards(judged)
+        values: dict[str, Any] = {"sealed": judged.seal} if judged.seal else {}
+        if self.steps:
+            values["step"] = self.steps[self.step].name
+            rewards = self._combined([*self.judged, rewards][: len(self.steps)])
+        reward = reward_of(rewards, self.config.reward_key)
+        components = rewards if len(rewards) > 1 else None
+        problem = None if reward >= 1 else judged.problem or judged.said
+        return Verdict(reward, components=components, problem=problem, **values)
+
+    async def _rewards(self, judged: Judged) -> dict[str, float]:
+        if judged.problem is not None:
+            return {self.config.reward_key: 0.0}
+        if judged.rewards is not None:
+            return judged.rewards
+        assert judged.ended is not None
+        if self.settings.version != "terminal-bench-1":
+            raise Failure("bad_verdict", f"the test script wrote no reward and ended with {judged.ended.why}")
+        return {KEY: float(judged.ended.ok)}
+
+    async def _fairly_judged(self) -> Judged:
+        """The verdict, unless the test script cannot run here for want of a network. That is shown in a box without
+        an agent: with the task's own solution, or untouched. So no model can claim it to escape its verdict."""
+        judged = await self.judge.judge(self.sandbox)
+        passed = judged.rewards is not None and min(judged.rewards.values()) >= 1
+        if passed or judged.misses_network is None:
+            return judged
+        key = digest({"config": self.task.config, "tests": self.task.tests, "step": self.step, "set": str(self.config)})
+        if key not in _CONTROLS:
+            _CONTROLS[key] = await self._control()
+        if (cause := _CONTROLS[key]) is not None:
+            hint = "give its image what it fetches, or allow hosts: resources.allowed_hosts"
+            raise Failure("bad_verdict", f"the test script cannot run without a network: {cause}; {hint}")
+        return judged
+
+    async def _control(self) -> str | None:
+        sandbox = await self._opened(self.task)
         try:
-            left = await archived(self.sandbox)
-            async with await self.shared.open(with_room(spec, left)) as clean:
-                await clean.restore(left)
-                return await self._judged(clean)
-        except OSError as error:  # the model left files in the way of its judge
-            return Verdict(0.0, problem=str(error))
+            solution = contents(self.task.solution) if not self.steps else {}
+            if "solve.sh" in solution:
+                env = filled(self.settings.solution.env, self.config.host_env)
+                await write_files(sandbox, solution, "/solution")
+                await sandbox.exec(["bash", "/solution/solve.sh"], timeout=600, cwd=self.box.workdir, env=env)
+            judged = await self.judge.judge(sandbox)
+        finally:
+            await sandbox.close()
+        passed = judged.rewards is not None and min(judged.rewards.values()) >= 1
+        return None if passed else judged.misses_network
 
-    async def _judged(self, sandbox: Sandbox) -> Verdict:
-        """Write the tests, run them, and read the reward."""
-        root = "" if self.needs.image is None else "/"
-        if not await made_safe(sandbox, self.config.workdir, root):
-            return Verdict(0.0, problem=f"the folder {self.config.workdir} cannot be used any more")
-        if self.needs.image is None:
-            await write_tree(sandbox, self.tests, "tests")
-        for path, data in self.tests.items() if self.needs.image is not None else ():
-            await sandbox.write(f"/tests/{path}", data, executable=path.endswith(".sh"))
-        async with _reaching(sandbox, self.needs.hosts["verify"]):
-            command = ["bash", "/tests/test.sh"]
-            ended = await sandbox.exec(
-                command, timeout=self.needs.verify_seconds, cwd=self.config.workdir, env={"PYTHONNOUSERSITE": "1"}
-            )
-        if not ended.ok and (ended.timed_out or ended.out_of_memory or ended.limit):
-            return Verdict(0.0, problem=f"the test script {ended.why}")
-        reward = await read_reward(sandbox, root)
-        if reward is None:
-            if not self.needs.by_exit_code:
-                raise Failure("bad_verdict", f"the test script wrote no reward and ended with {ended.why}")
-            reward = float(ended.ok)
-        return Verdict(reward, problem=None if reward >= 1 else _said(ended))
+    def _combined(self, rewards: list[dict[str, float]]) -> dict[str, float]:
+        """The rewards of all steps: the last one's, or their means. A step that was not reached counts as 0."""
+        if self.settings.multi_step_reward_strategy == "final":
+            return rewards[-1] if len(rewards) == len(self.steps) else dict.fromkeys(rewards[-1], 0.0)
+        names = dict.fromkeys(name for each in rewards for name in each)
+        return {name: sum(each.get(name, 0.0) for each in rewards) / len(self.steps) for name in names}
 
+    async def _lay_out(self, task: Task, sandbox: Sandbox, number: int) -> None:
+        """The files that a step brings along, and its set-up script."""
+        files = contents(task.steps[number].get("workdir") or {})
+        for path, data in files.items():
+            await sandbox.write(f"{self.box.workdir}/{path}", data, executable=path.endswith(".sh"))
+        if "setup.sh" in files:
+            ended = await sandbox.exec(["bash", "setup.sh"], timeout=600, cwd=self.box.workdir)
+            if not ended.ok:
+                raise Failure("bad_row", f"setup.sh of step {number + 1} ended with {ended.why}: {ended.last_line}")
 
-class Needs:
-    """What a task asks for: an image, time, hosts. Raises `bad_row` if it cannot be had."""
+    async def _judge_of(self, task: Task, number: int) -> Judge:
+        """How a step, or the task without steps, is judged."""
+        self.task, settings = task, self.settings
+        step = self.steps[number] if self.steps else None
+        verifier = step.verifier if step is not None and step.verifier is not None else settings.verifier
+        separate = verifier.separate or (settings.verifier.separate and verifier.environment_mode is None)
+        tests = contents(task.tests) | contents(task.steps[number].get("tests") or {} if step is not None else {})
+        if "test.sh" not in tests:
+            raise Failure("bad_row", f"the task has no tests/test.sh{f' for step {step.name}' if step else ''}")
+        artifacts = paths_of([PUBLISHED, *settings.artifacts, *(step.artifacts if step is not None else ())])
+        fresh: Box | None = replace(self.box, provider=self.shared)
+        if self.box.spec.image is not None or self.background:
+            carried = self.config.verdict == "fresh" or (self.config.verdict == "auto" and separate)
+            fresh = fresh if carried and self.box.spec.image is not None else None
+            if carried and not separate:
+                artifacts = [Artifact(source=self.box.workdir), *artifacts]
+        own = verifier.environment or settings.verifier.environment
+        if fresh is not None and separate and (own is not None or "Dockerfile" in task.tests):
+            fresh = await box_of(task, own or settings.environment, task.tests, self.config, self.shared)
+        return Judge(
+            self.box,
+            fresh,
+            tests,
+            verifier.timeout_sec,
+            filled({**settings.verifier.env, **verifier.env}, self.config.host_env),
+            self._hosts("verify", number),
+            artifacts,
+            [*settings.verifier.collect, *(verifier.collect if verifier is not settings.verifier else ())],
+            self.background,
+        )
 
-    def __init__(self, task: Terminal.Task, config: Terminal.Config) -> None:
-        own = _table(task.config, "ludus")
-        self.image: str | None = _image(task.config, config.sandbox.provider)
-        self.background = bool(own.get("background", False))
-        self.in_place = self.image is not None or self.background
-        self.by_exit_code = task.config.get("version") == "terminal-bench-1"
-        self.verify_seconds = _seconds(_table(task.config, "verifier").get("timeout_sec", 600))
-        hosts = {phase: [str(host) for host in own.get(f"{phase}_hosts", [])] for phase in ("setup", "agent", "verify")}
-        self.hosts = {phase: preparation_of("", names, config.allowed_hosts).hosts for phase, names in hosts.items()}
-        script = task.environment.get("setup.sh", "")
-        if self.image is None and not script and "Dockerfile" in task.environment:
-            cause = "the task has a Dockerfile, and neither environment/setup.sh nor environment.docker_image"
-            raise Failure("bad_row", f"{cause}: build the image, name it in task.toml, and use the provider oci")
-        self.preparation = SetUp(script if isinstance(script, str) else "", self.hosts["setup"], folder="app")
-
-
-@asynccontextmanager
-async def _reaching(sandbox: Sandbox, hosts: Sequence[str]) -> AsyncIterator[None]:
-    """Let programs reach some hosts for a while."""
-    if hosts:
-        await sandbox.allow_hosts(hosts)
-    try:
-        yield
-    finally:
-        if hosts:
-            await sandbox.deny_hosts()
-
-
-def contents(files: Files) -> dict[str, bytes]:
-    """The files of a row as bytes. A path that leads elsewhere is a bad row."""
-    by_path = {}
-    for path, content in files.items():
-        if not is_plain(path):
-            raise Failure("bad_row", f"a file of the task has a path that is not allowed: {path!r:.80}")
-        try:
-            encoded = content["base64"] if isinstance(content, dict) else None
-            by_path[path] = content.encode() if encoded is None else base64.b64decode(encoded, validate=True)
-        except (AttributeError, KeyError, TypeError, binascii.Error, UnicodeEncodeError) as error:
-            raise Failure("bad_row", f"the task's file {path:.80} is neither a text nor base64") from error
-    return by_path
+    def _hosts(self, phase: str, number: int) -> list[str]:
+        """The hosts that a phase may reach. Raises `bad_row` for one that the operator does not allow."""
+        allowed = self.config.allowed_hosts
+        step = self.steps[number] if self.steps else None
+        return list(preparation_of("", self.settings.hosts(phase, allowed, step), allowed).hosts)
 
 
-def _said(ended: ExecResult) -> str:
-    """The last line that a test script printed: usually what it missed."""
-    lines = (ended.stdout + b"\n" + ended.stderr).decode(errors="replace").split("\n")
-    last = next((" ".join(line.split()) for line in reversed(lines) if line.strip()), f"nothing, and {ended.why}")
-    return f"the test script said: {last:.300}"
-
-
-def _table(config: dict[str, Any], name: str) -> dict[str, Any]:
-    table = config.get(name, {})
-    return table if isinstance(table, dict) else {}
-
-
-def _image(config: dict[str, Any], provider: str) -> str | None:
-    image = _table(config, "environment").get("docker_image")
-    return checked_name(str(image), provider) if image else None
-
-
-def _seconds(value: Any) -> float:
-    if isinstance(value, (int, float)) and 0 < value < 86_400:
-        return float(value)
-    raise Failure("bad_row", f"verifier.timeout_sec must be a number of seconds, and is {value!r:.40}")
+def _reaches(rewards: dict[str, float], least: float | dict[str, float] | None) -> bool:
+    """Whether a step's rewards are good enough to go on."""
+    needed = least if isinstance(least, dict) else {KEY: least} if least is not None else {}
+    return all(rewards.get(name, float("-inf")) >= number for name, number in needed.items())

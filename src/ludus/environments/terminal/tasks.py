@@ -1,10 +1,11 @@
 """Task folders become rows.
 
-    task.toml              version, timeouts, and `environment.docker_image` if the task has an image
+    task.toml              timeouts, the box, the verifier, steps (`settings.py`)
     instruction.md         what the model is asked
-    environment/           files for the working folder, and `setup.sh`, which runs there before the model starts
-    tests/test.sh          writes /logs/verifier/reward.txt or reward.json
+    environment/           a `Dockerfile` and its files; or files for the working folder, and `setup.sh` to run there
+    tests/test.sh          writes /logs/verifier/reward.json or reward.txt
     solution/solve.sh      a right solution
+    steps/NAME/            of a task with steps: instruction.md, tests, solution, and `workdir`, which is copied
 
 A folder with `task.yaml` (Terminal-Bench 1) is read too: its instruction, timeouts, `run-tests.sh` and `solution.sh`.
 """
@@ -18,11 +19,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ludus.errors import UserError
+from ludus.environments.terminal.settings import TaskSettings
+from ludus.errors import Failure, UserError
 from ludus.runtime.settings import read_yaml
+from ludus.sandbox.bases import Bases
+from ludus.sandbox.building import ImageBuilder
+from ludus.sandbox.dockerfile import Dockerfile, ImageRecipe
 
 #: The largest task. Larger files belong into an image.
 MOST_FILES, MOST_BYTES = 500, 16 << 20
+
+_STEPS = """ This task has {count} steps. When a step is done, call `finish_step`, which gives you the next one."""
 
 _PROMPT = """\
 {instruction}
@@ -33,17 +40,38 @@ hidden test script looks at what you leave behind. When you are done, answer wit
 Files = dict[str, Any]
 
 
-def stream(seed: int, path: str = "") -> Iterator[dict[str, Any]]:
-    """The rows of a folder of tasks, or of one task, in the order of their names."""
+def stream(seed: int, path: str = "", config: Any = None) -> Iterator[dict[str, Any]]:
+    """The rows of a folder of tasks, or of one task, in the order of their names.
+
+    With the settings of the environment, the images that Dockerfiles are built on are looked for, too.
+    """
     if not path:
         raise UserError("no folder of tasks is given", "Add --set data.path=FOLDER")
     root = Path(path).expanduser()
     if not root.is_dir():
         raise UserError(f"{path} is no folder", "Give a task, or a folder of tasks, with --set data.path=FOLDER")
-    folders = [root] if _is_task(root) else sorted(folder for folder in root.iterdir() if _is_task(folder))
+    folders = task_folders(root)
     if not folders:
         raise UserError(f"{path} holds no task", "A task has a task.toml and an instruction.md")
-    return (read_task(folder) for folder in folders)
+    for folder in folders:
+        if config is not None:
+            _check_bases(folder, config)
+        yield read_task(folder)
+
+
+def task_folders(root: Path) -> list[Path]:
+    """A task, or the tasks in a folder."""
+    return [root] if _is_task(root) else sorted(folder for folder in root.iterdir() if _is_task(folder))
+
+
+def _check_bases(folder: Path, config: Any) -> None:
+    """Refuse a Dockerfile that cannot be built here, before anything is played."""
+    place = folder / "environment"
+    named = _config(folder).get("environment", {}) if (folder / "task.toml").is_file() else {}
+    has_image = config.sandbox.image or (isinstance(named, dict) and named.get("docker_image"))
+    if (place / "Dockerfile").is_file() and not (place / "setup.sh").is_file() and not has_image:
+        recipe = ImageRecipe(_text(place / "Dockerfile"), {}, place=str(place / "Dockerfile"))
+        ImageBuilder(Bases(config.bases)).check(recipe)
 
 
 def _is_task(folder: Path) -> bool:
@@ -54,25 +82,58 @@ def read_task(folder: Path) -> dict[str, Any]:
     """The row of one task folder."""
     old = not (folder / "task.toml").is_file()
     config = _old_config(folder) if old else _config(folder)
-    instruction = config.pop("instruction", None) if old else _text(folder / "instruction.md")
+    try:
+        steps = [_step(folder, step.name) for step in TaskSettings.of(config).steps or ()]
+    except Failure as error:
+        raise UserError(f"{folder / 'task.toml'}: {error.cause.removeprefix('task.toml: ')}") from error
+    if old:
+        instruction = config.pop("instruction", None)
+    else:
+        instruction = steps[0]["instruction"] if steps else _instruction(folder)
     if not isinstance(instruction, str) or not instruction.strip():
         raise UserError(f"{folder} has no instruction", "Write it into instruction.md")
     tests, solution = _files(folder, "tests"), _files(folder, "solution")
     if old:
         tests |= _renamed(folder, "run-tests.sh", "test.sh")
         solution |= _renamed(folder, "solution.sh", "solve.sh")
-    if "test.sh" not in tests:
+    if "test.sh" not in tests and not all("test.sh" in step["tests"] for step in steps or [{"tests": {}}]):
         raise UserError(f"{folder} has no tests/test.sh", "Write a script that writes /logs/verifier/reward.txt")
+    environment = _files(folder, "environment")
+    prompt = _PROMPT.format(instruction=instruction.strip(), folder=_workdir(config, environment))
+    prompt += _STEPS.format(count=len(steps)) if steps else ""
     return {
         "task_name": folder.name,
         "config": config,
-        "environment": _files(folder, "environment"),
+        "environment": environment,
         "tests": tests,
         "solution": solution,
-        "responses_create_params": {
-            "input": [{"role": "user", "content": _PROMPT.format(instruction=instruction.strip(), folder="/app")}]
-        },
+        **({"steps": steps} if steps else {}),
+        "responses_create_params": {"input": [{"role": "user", "content": prompt}]},
     }
+
+
+def _step(folder: Path, name: str) -> dict[str, Any]:
+    place = folder / "steps" / name
+    if "/" in name or name in ("", ".", "..") or not place.is_dir():
+        raise UserError(
+            f"{folder / 'task.toml'}: there is no folder steps/{name:.60}", "Make it, or leave the step out"
+        )
+    parts = {part: _files(place, part) for part in ("tests", "solution", "workdir")}
+    return {"name": name, "instruction": _instruction(place), **parts}
+
+
+def _instruction(folder: Path) -> str:
+    text = _text(folder / "instruction.md") if (folder / "instruction.md").exists() else ""
+    if not text.strip():
+        raise UserError(f"{folder} has no instruction", "Write it into instruction.md")
+    return text
+
+
+def _workdir(config: dict[str, Any], environment: Files) -> str:
+    """Where commands start: as task.toml says, else the Dockerfile."""
+    named = config.get("environment", {}).get("workdir")
+    text = environment.get("Dockerfile", "") if "setup.sh" not in environment else ""
+    return str(named or Dockerfile(text if isinstance(text, str) else text.get("text", "")).workdir or "/app")
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -80,7 +141,7 @@ def _config(folder: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(json.dumps(tomllib.loads(_text(path)), default=str)))
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from error
+        raise UserError(f"{path} is not valid TOML: {error}", "Mend that line") from error
 
 
 def _old_config(folder: Path) -> dict[str, Any]:
@@ -95,13 +156,17 @@ def _old_config(folder: Path) -> dict[str, Any]:
 def _files(folder: Path, name: str) -> Files:
     """The regular files under a folder of a task. Links are left out: they could lead anywhere."""
     root, files, size = folder / name, Files(), 0
+    built = (root / "Dockerfile").is_file()
     for path in sorted(root.rglob("*")) if root.is_dir() else ():
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink() or not path.is_file() or "__pycache__" in path.parts:
             continue
         size += path.stat().st_size
         if len(files) >= MOST_FILES or size > MOST_BYTES:
             raise UserError(f"{root} holds more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB", "Use an image")
-        files[path.relative_to(root).as_posix()] = _content(path)
+        content = _content(path)
+        if built and path.stat().st_mode & 0o100:  # what a Dockerfile copies stays a program
+            content = {**(content if isinstance(content, dict) else {"text": content}), "executable": True}
+        files[path.relative_to(root).as_posix()] = content
     return files
 
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from ludus import Environment, Failure, Response, ScriptedModel, UserError, Verdict, collect
 from ludus.environments.terminal import build, qualify
 from ludus.environments.terminal.tasks import read_task, stream
-from ludus.environments.terminal.verdicts import reward_of
+from ludus.environments.terminal.verdicts import reward_of, rewards_of
 from ludus.response import function_call, function_call_output, message
 from ludus.testing import judge, judging, needs_sandbox
 
@@ -191,7 +191,7 @@ async def test_processes_of_a_task_with_services_stay_until_the_verdict(outcomes
 @pytest.mark.parametrize(
     ("fields", "cause"),
     [
-        ({"environment": {"Dockerfile": "FROM x"}}, "the task has a Dockerfile"),
+        ({"environment": {"Dockerfile": "FROM x:unknown"}}, "no base on this machine stands for this image"),
         ({"environment": {"setup.sh": "exit 4"}}, "set-up script ended with exit code 4"),
         ({"environment": {"../x": ""}}, "path that is not allowed"),
         ({"tests": {"test.sh": {"base64": "!"}}}, "neither a text nor base64"),
@@ -227,7 +227,7 @@ async def test_a_task_with_an_image_needs_a_provider_of_images(outcomes: Outcome
     ],
 )
 def test_a_reward_file_holds_one_number(text: str, path: str, reward: float) -> None:
-    assert reward_of(text, path) == reward
+    assert reward_of(rewards_of(text, path)) == reward
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_a_reward_file_holds_one_number(text: str, path: str, reward: float) -> 
     ],
 )
 def test_other_reward_files_are_failures(text: str, path: str) -> None:
-    with pytest.raises(Failure, match="no finite number"):
-        reward_of(text, path)
+    with pytest.raises(Failure, match="no finite number|none is called reward"):
+        reward_of(rewards_of(text, path))
 
 
 def test_a_folder_of_tasks_is_a_dataset(tmp_path: Path) -> None:

@@ -9,14 +9,17 @@ from typing import Any
 from ludus import Failure
 from ludus.sandbox import Sandbox
 
-#: Where a test script writes its verdict, under the folder `logs`.
-REWARDS = ("logs/verifier/reward.txt", "logs/verifier/reward.json")
+#: Where a test script writes its verdict, under the folder `logs`. The first that is there counts.
+REWARDS = ("logs/verifier/reward.json", "logs/verifier/reward.txt")
 
 _LONGEST = 100_000
 
+#: The name of the reward among named values.
+KEY = "reward"
 
-async def read_reward(sandbox: Sandbox, root: str) -> float | None:
-    """The reward of the first file that is there, or None if there is none. Anything but a number is a failure."""
+
+async def read_rewards(sandbox: Sandbox, root: str) -> dict[str, float] | None:
+    """The named numbers of the first file that is there, or None if there is none. Anything else is a failure."""
     for path in REWARDS:
         try:
             text = (await sandbox.read(f"{root}{path}", _LONGEST)).decode(errors="replace")
@@ -24,18 +27,32 @@ async def read_reward(sandbox: Sandbox, root: str) -> float | None:
             continue
         except OSError as error:
             raise Failure("bad_verdict", f"the test script's {path} cannot be read: {error}") from error
-        return reward_of(text, path)
+        return rewards_of(text, path)
     return None
 
 
-def reward_of(text: str, path: str) -> float:
-    """The number in a reward file: the whole text, or `reward` of a JSON object, or its only value."""
+def rewards_of(text: str, path: str) -> dict[str, float]:
+    """The numbers in a reward file: the whole text as `reward`, or the names and values of a JSON object."""
     try:
         value: Any = json.loads(text) if path.endswith(".json") else float(text)
-        if isinstance(value, dict):
-            value = value["reward"] if "reward" in value else value.popitem()[1] if len(value) == 1 else None
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
-    except (ValueError, KeyError, OverflowError, RecursionError):
+        named = value if isinstance(value, dict) else {KEY: value}
+        if named and all(map(_is_number, named.values())):
+            return {str(name): float(number) for name, number in named.items()}
+    except (ValueError, OverflowError, RecursionError):
         pass
     raise Failure("bad_verdict", f"the test script wrote no finite number to /{path}: {text.strip()!r:.80}")
+
+
+def reward_of(named: dict[str, float], key: str = KEY) -> float:
+    """The reward among named values: the one of this name, or the only one."""
+    if key in named:
+        return named[key]
+    if len(named) == 1:
+        return next(iter(named.values()))
+    names = ", ".join(sorted(named))
+    hint = f"choose one with --set resources.reward_key={min(named)}"
+    raise Failure("bad_verdict", f"the test script wrote the rewards {names:.200}, and none is called {key}: {hint}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,113 @@
+"""One verdict: the tests go into a box in which no process of the agent's is left, run there, and leave a reward."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ludus import Failure
+from ludus.environments.terminal.artifacts import sealed
+from ludus.environments.terminal.boxes import Box, reaching, write_files
+from ludus.environments.terminal.leaving import archived, made_safe, with_room
+from ludus.environments.terminal.settings import Artifact, Collect
+from ludus.environments.terminal.verdicts import read_rewards
+from ludus.graders.repository import write_tree
+from ludus.sandbox import ExecResult, Sandbox
+
+#: What programs say that miss a network, or another program that a test script would fetch from it.
+_NETWORK = re.compile(
+    r"could not resolve host|temporary failure (?:in name resolution|resolving)|name or service not known"
+    r"|network is unreachable|failed to lookup address|dns error|no address associated with hostname"
+    r"|(?:uvx|uv|curl|wget|pip3?|npm|apt-get|apk): (?:command )?not found",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a test script left behind."""
+
+    rewards: dict[str, float] | None = None
+    ended: ExecResult | None = None
+    problem: str | None = None  #: why there is nothing to run the script on, which is the agent's doing
+    seal: str | None = None  #: the digest of what was carried into the judge's box
+
+    @property
+    def misses_network(self) -> str | None:
+        """The first line of the script's output that tells of a missing network, or None."""
+        if self.ended is None:
+            return None
+        lines = (self.ended.stdout + b"\n" + self.ended.stderr).decode(errors="replace").split("\n")
+        return next((" ".join(line.split())[:200] for line in lines if _NETWORK.search(line)), None)
+
+    @property
+    def said(self) -> str:
+        """The last line that the script printed: usually what it missed."""
+        if self.ended is None:
+            return self.problem or ""
+        lines = (self.ended.stdout + b"\n" + self.ended.stderr).decode(errors="replace").split("\n")
+        words = (" ".join(line.split()) for line in reversed(lines) if line.strip())
+        return f"the test script said: {next(words, f'nothing, and {self.ended.why}'):.300}"
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How one task, or one step of it, is judged."""
+
+    box: Box  #: of the agent
+    fresh: Box | None  #: of the judge; None if the script runs in the agent's own box
+    tests: Mapping[str, bytes]
+    seconds: float
+    env: Mapping[str, str] = field(default_factory=dict)
+    hosts: Sequence[str] = ()
+    artifacts: Sequence[Artifact] = ()
+    collect: Sequence[Collect] = ()
+    background: bool = False  #: whether processes of the agent's go on: they are the answer
+
+    async def judge(self, sandbox: Sandbox) -> Judged:
+        """Judge what lies in an agent's box."""
+        try:
+            if self.fresh is None:
+                if not self.background:
+                    await sandbox.end_processes()
+                    await self.box.prepare(sandbox)
+                return await self._run(sandbox, self.box)
+            return await self._carried(sandbox, self.fresh)
+        except OSError as error:  # the agent left files in the way of its judge
+            return Judged(problem=str(error))
+
+    async def _carried(self, sandbox: Sandbox, fresh: Box) -> Judged:
+        """Judge in a box that the agent never saw, with what it left behind."""
+        for collect in self.collect:
+            await sandbox.exec(["sh", "-c", collect.command], timeout=collect.timeout_sec, cwd=self.box.workdir)
+        await sandbox.end_processes()
+        if fresh.spec.image is None:  # the whole of HOME; nothing else can be written there
+            left = await archived(sandbox)
+            spec = with_room(replace(fresh.spec, background=False), left)
+            async with await fresh.provider.open(spec) as clean:
+                await clean.restore(left)
+                return await self._run(clean, fresh)
+        archive, seal = await sealed(sandbox, self.artifacts)
+        async with await fresh.provider.open(fresh.spec) as clean:
+            await fresh.prepare(clean)
+            await clean.exec(["mkdir", "-p", "/tests", "/logs/verifier"])
+            unpacked = await clean.exec(["tar", "-C", "/", "-xpf", "-"], stdin=archive, timeout=120)
+            if not unpacked.ok:
+                raise Failure("sandbox", f"the artifacts cannot be unpacked: {unpacked.last_line or unpacked.why}")
+            return replace(await self._run(clean, fresh, safe=True), seal=seal)
+
+    async def _run(self, sandbox: Sandbox, box: Box, *, safe: bool = False) -> Judged:
+        """Write the tests, run them, and read the reward."""
+        if not safe and not await made_safe(sandbox, box.workdir, box.root):
+            return Judged(problem=f"the folder {box.workdir} cannot be used any more")
+        if box.root:
+            await write_files(sandbox, self.tests, "/tests")
+        else:
+            await write_tree(sandbox, self.tests, "tests")
+        env = {"PYTHONNOUSERSITE": "1", **self.env}
+        async with reaching(sandbox, self.hosts):
+            ended = await sandbox.exec(["bash", "/tests/test.sh"], timeout=self.seconds, cwd=box.workdir, env=env)
+        if not ended.ok and (ended.timed_out or ended.out_of_memory or ended.limit):
+            return Judged(ended=ended, problem=f"the test script {ended.why}")
+        return Judged(await read_rewards(sandbox, box.root), ended)

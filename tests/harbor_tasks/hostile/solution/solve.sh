@@ -1,0 +1,2 @@
+#!/bin/bash
+echo contained > /app/state.txt

@@ -1,0 +1,3 @@
+#!/bin/bash
+echo blue > /run/ask
+cat /run/answer > /app/blue.txt

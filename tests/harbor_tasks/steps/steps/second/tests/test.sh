@@ -1,0 +1,2 @@
+#!/bin/bash
+if cmp given two && [ "$(cat one)" = 1 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
