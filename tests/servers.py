@@ -66,7 +66,7 @@ class Server:
                 length = next(
                     int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
                 )
-                body = orjson.loads(await reader.readexactly(length))
+                body = orjson.loads(await reader.readexactly(length) or b"{}")
                 self.headers.append(head)
                 if not await self.respond(head.split()[1].decode(), body, writer):
                     break

@@ -53,6 +53,24 @@ class Request:
         self.tokens = tokens
 
 
+@dataclass(frozen=True, slots=True)
+class ServerLoad:
+    """What a model server says about itself; None where it says nothing.
+
+    `running` and `waiting` are requests, of all of its clients. `cache` is the used share of its KV cache, from 0 to 1.
+    Since its start it `preempted` requests that did not fit, looked up `queries` prompt tokens in its prefix cache,
+    found `hits` of them there, and `generated` tokens.
+    """
+
+    running: float | None = None
+    waiting: float | None = None
+    cache: float | None = None
+    preempted: float | None = None
+    queries: float | None = None
+    hits: float | None = None
+    generated: float | None = None
+
+
 class Observer(Protocol):
     """Follows a model's calls, to adapt the number of rollouts in flight."""
 
@@ -122,6 +140,11 @@ class Model:
     def stats(self) -> dict[str, Any]:
         """Statistics of this model for `metrics.json`: endpoints, retries, waiting."""
         return {}
+
+    async def server_loads(self) -> list[ServerLoad | None]:
+        """What each of its servers says about itself now. Answers within seconds and never fails; empty if it has no
+        servers that say anything."""
+        return []
 
     async def start(self) -> None:
         """Called once before the first request, on the event loop of all requests."""

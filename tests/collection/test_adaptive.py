@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludus.collection.adaptive import Adaptive, Gate
+from ludus.collection.fleet_load import Fleet, FleetLoad
+from ludus.model import ServerLoad
 
 
 def play(adaptive: Adaptive, capacity: int, latency: float, seconds: float) -> list[int]:
@@ -110,3 +112,24 @@ def test_a_gate_never_admits_more_than_the_limit_and_keeps_its_count(steps):
         assert gate.inside == inside
 
     asyncio.run(main())
+
+
+def test_reports_that_stop_leave_the_latency_in_charge():
+    adaptive = Adaptive(start=8)
+    adaptive.answered(0.1, 8, 0.0)
+    adaptive.reported(FleetLoad(running=8, waiting=0), 8, 1.0)
+    grown = adaptive.limit
+    for step in range(100):
+        adaptive.answered(0.1, 100, 2.0 + step * 0.01)
+    assert adaptive.limit == grown > 8
+    for step in range(100):
+        adaptive.answered(0.1, 100, 100.0 + step * 0.01)
+    assert adaptive.limit > grown
+
+
+def test_a_server_that_was_started_again_has_preempted_nothing():
+    fleet = Fleet()
+    fleet.take([ServerLoad(running=1, preempted=50), None])
+    load = fleet.take([ServerLoad(running=1, preempted=2), ServerLoad(running=1, preempted=9)])
+    assert load is not None
+    assert load.preempted == 0

@@ -23,7 +23,7 @@ from ludus.dialects.sse import EventParser, values
 from ludus.errors import Failure, UserError
 from ludus.http.connection import REPLY_BYTES, HttpReply
 from ludus.http.retries import Retries
-from ludus.model import Model, ModelConfig, Request
+from ludus.model import Model, ModelConfig, Request, ServerLoad
 from ludus.models.transport import HttpOptions, Transport
 from ludus.response import ANSWERED, Response, prompt_too_long
 from ludus.runtime.encoding import compact
@@ -133,6 +133,10 @@ class OpenAIModel(Model):
     def stats(self) -> dict[str, Any]:
         """Endpoints, retries, time spent connecting, and fields that Chat could not hold."""
         return {**self._transport.stats(), "lost": dict(self._lost.most_common(50))}
+
+    async def server_loads(self) -> list[ServerLoad | None]:
+        """What each endpoint says about its load. OpenAI's own is not asked."""
+        return [] if self._urls()[0] == DEFAULT_URL else await self._transport.server_loads()
 
     async def respond(self, request: Request) -> Response:
         """Answer one request."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ludus.model import ServerLoad
 from ludus.runtime.urls import shown_url
 
 FIRST_SKIP, LONGEST_SKIP = 1.0, 30.0
@@ -19,7 +20,18 @@ LATENCY_WEIGHT = 0.2
 class Endpoint:
     """One server and its statistics."""
 
-    __slots__ = ("failed", "latency", "name", "outages", "outstanding", "served", "skipped_until", "targets", "url")
+    __slots__ = (
+        "failed",
+        "latency",
+        "load",
+        "name",
+        "outages",
+        "outstanding",
+        "served",
+        "skipped_until",
+        "targets",
+        "url",
+    )
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -31,6 +43,7 @@ class Endpoint:
         self.latency: float | None = None
         self.outages = 0
         self.skipped_until = 0.0
+        self.load: ServerLoad | None = None  # its last report
 
     def available(self, now: float) -> bool:
         """Whether a request may go there: it is up, or its skip time is over and no probe is in flight."""

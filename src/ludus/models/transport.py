@@ -21,12 +21,16 @@ from ludus.http.client import Connections, Disconnected
 from ludus.http.connecting import HttpProxy, proxy_of
 from ludus.http.connection import REPLY_BYTES, HttpReply
 from ludus.http.retries import Attempts, Retries
-from ludus.model import Observer
+from ludus.model import Observer, ServerLoad
 from ludus.models.pool import Endpoint, Pool
+from ludus.models.server_metrics import read_server_load
 from ludus.runtime.failure_kinds import kind_of
 from ludus.runtime.urls import checked_url
 
 _NO_DEADLINE = float("inf")
+
+#: How long a server may take to report its load.
+_LOAD_SECONDS = 2.0
 
 #: An idle connection to a provider is reused for this long.
 _KEPT_SECONDS = 30.0
@@ -131,6 +135,24 @@ class Transport:
         """The URL of an API path at an endpoint."""
         base, mark, query = base.partition("?")
         return f"{base.rstrip('/')}{path}{mark}{query}" if mark else base + path
+
+    async def server_loads(self) -> list[ServerLoad | None]:
+        """What each endpoint says about its load; None for one that says nothing in time."""
+        endpoints = self.pool.endpoints
+        for endpoint, load in zip(endpoints, await asyncio.gather(*map(self._load, endpoints)), strict=True):
+            endpoint.load = load
+        return [endpoint.load for endpoint in endpoints]
+
+    async def _load(self, endpoint: Endpoint) -> ServerLoad | None:
+        client = self._clients.get(endpoint.url) or self._open(endpoint)
+        base, mark, query = endpoint.url.partition("?")
+        parts = urlsplit(f"{base.rstrip('/').removesuffix('/v1')}/metrics")
+        try:
+            async with asyncio.timeout(_LOAD_SECONDS):
+                reply = await client.request("GET", parts.path + mark + query, b"")
+        except (Failure, TimeoutError, OSError):
+            return None
+        return read_server_load(reply.body.decode("utf-8", "replace")) if reply.status == 200 else None
 
     def stats(self) -> dict[str, Any]:
         """Endpoints, retries by kind, and the time spent connecting."""

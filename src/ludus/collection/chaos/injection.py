@@ -14,7 +14,7 @@ from ludus.collection.progress import Mark
 from ludus.environment import Environment
 from ludus.errors import Failure
 from ludus.game import Game, Step
-from ludus.model import Model, Request
+from ludus.model import Model, Request, ServerLoad
 from ludus.resources import Resources
 from ludus.response import Response
 
@@ -80,6 +80,10 @@ class ChaosModel(Model):
     def forget(self, session: str) -> None:
         """A rollout is over."""
         self._model.forget(session)
+
+    async def server_loads(self) -> list[ServerLoad | None]:
+        """What the servers of the model say."""
+        return await self._model.server_loads()
 
     def settings(self) -> dict[str, Any]:
         """The settings of the model."""

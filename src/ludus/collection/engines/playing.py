@@ -192,6 +192,8 @@ class Playing:
         others = [finishing, expiring]
         if self._stop.max_staleness is not None:
             others.append(asyncio.create_task(self._end_stale()))
+        if self.gate is not None:
+            others.append(asyncio.create_task(self.gate.follow(self._settings.model)))
         try:
             await asyncio.gather(finishing, expiring)
         finally:
