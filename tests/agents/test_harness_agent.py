@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
+from harness_runs import WRITE, Spaced, needs_harness, played
 
-import ludus
-from ludus import Environment, ScriptedModel, UserError, Verdict
-from ludus.agents.harness.agent import HarnessAgent
+from ludus import ScriptedModel, UserError
 from ludus.agents.harness.declaration import Declaration, declared, filled_in, read_declaration
-from ludus.agents.harness.installing import installation
-from ludus.rollout import Rollout
-from ludus.sandbox.resources import SandboxResources
 from ludus.testing import needs_sandbox
-
-ROWS = [{"responses_create_params": {"input": "Write hi into hello.txt."}}]
-
-
-class Hello(SandboxResources):
-    """Wants a file."""
-
-    async def verify(self, task: ludus.Task, response: ludus.Response) -> Verdict:
-        left = await self.sandbox.read_if_there("hello.txt")
-        names = (await self.sandbox.exec("ls -A . /tmp")).text.split()
-        return Verdict(float(left == b"hi\n"), names=names)
-
-
-def needs_harness(name: str) -> Any:
-    """Skip a test where a harness is not installed."""
-    there = installation(read_declaration(name)) is not None
-    return pytest.mark.skipif(not there, reason=f"needs: ludus harness install {name}")
-
-
-def played(name: str, *turns: Any, **settings: Any) -> Rollout:
-    agent = HarnessAgent(HarnessAgent.Config(name=name, **settings))
-    environment = replace(Environment.load(Hello), agent=agent)
-    (rollout,) = ludus.collect(environment, model=ScriptedModel(list(turns)), input=ROWS).rollouts
-    return rollout
 
 
 def call(command: str) -> dict[str, Any]:
@@ -49,31 +20,32 @@ def call(command: str) -> dict[str, Any]:
 @needs_sandbox()
 @needs_harness("pi")
 def test_pi_works_in_the_tasks_own_folder_and_leaves_nothing_else() -> None:
-    rollout = played("pi", call("echo hi > hello.txt"), "Done.")
+    rollout = played("pi", Spaced(read_declaration("pi"), [WRITE]))
     assert (rollout.reward, rollout.stop_reason) == (1.0, "completed")
     assert rollout.verdict is not None
-    assert rollout.verdict.values["names"] == [".:", "hello.txt", "/tmp:"]
+    assert rollout.verdict.values["files"] == [".:", "hello.txt", "/tmp:"]
     assert rollout.response is not None
     assert rollout.response.data["metadata"]["harness"] == read_declaration("pi").label
     assert len(rollout.calls) == 2
+    assert [sequence.kind for sequence in rollout.sequences()] == ["main"], "the arguments are the model's own"
 
 
 @needs_sandbox()
 @needs_harness("pi")
 def test_a_policy_that_never_stops_gets_its_verdict() -> None:
-    rollout = played("pi", *[call("echo hi > hello.txt")] * 9, max_steps=3)
+    rollout = played("pi", ScriptedModel([call("echo hi > hello.txt")]), max_steps=3)
     assert (rollout.reward, rollout.stop_reason, len(rollout.calls)) == (1.0, "max_steps", 3)
 
 
 def test_a_harness_that_is_not_installed_says_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("LUDUS_CACHE", str(tmp_path))
     with pytest.raises(UserError, match="is not installed"):
-        played("pi", "Done.")
+        played("pi", ScriptedModel(["Done."]))
 
 
 def test_an_unknown_harness_is_asked_about() -> None:
     with pytest.raises(UserError, match="unknown harness py"):
-        played("py", "Done.")
+        played("py", ScriptedModel(["Done."]))
 
 
 @pytest.mark.parametrize("name", declared())

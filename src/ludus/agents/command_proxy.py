@@ -34,6 +34,7 @@ from ludus.tokens import tokens_from_items
 SAMPLING = frozenset(
     {"temperature", "top_p", "top_k", "max_output_tokens", "seed", "presence_penalty", "frequency_penalty"}
 )
+FAILURES = 5  # failed calls in a row after which a program may end: it would try again for minutes
 REMEMBERED = 16  # delivered answers that are kept, for a client that did not receive its copy
 
 Body = dict[str, Any]
@@ -85,7 +86,8 @@ class ProgramCalls:
         self.stored = StoredResponses()
         self.server_tools: ServerTools = "refuse"  #: what happens to tools that the policy cannot use
         self.dropped_tools: set[str] = set()
-        self.stop = asyncio.Event()  #: set when the model refuses further calls: the program may end
+        self.stop = asyncio.Event()  #: set when no further call can be answered: the program may end
+        self._failures: list[Failure] = []  # of the last calls, in a row
         self._episode = episode
         self._max_calls = max_calls
         self._conversations = ProgramConversations(list(episode.items), restores=restores, is_side=is_side)
@@ -122,8 +124,8 @@ class ProgramCalls:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the last model call of the main thread failed; None if it did not."""
-        return self._conversations.failure()
+        """Why the last model call of the main thread failed, or the last calls of all; None if they did not."""
+        return self._failures[-1] if len(self._failures) >= FAILURES else self._conversations.failure()
 
     def settle(self) -> None:
         """Make the conversations so far the threads of the rollout, unless they are already."""
@@ -208,8 +210,12 @@ class ProgramCalls:
             refuse_aborted(response)
         except Failure as error:
             conversation.failure = error
+            self._failures.append(error)
+            if len(self._failures) >= FAILURES:
+                self.stop.set()
             raise
         conversation.failure = None
+        self._failures.clear()
         stamp_version(response, version)
         return response
 

@@ -44,6 +44,11 @@ class _Harness:
     declaration: Declaration
     installed: Installation
 
+    @property
+    def equipment(self) -> Equipment:
+        """What a sandbox needs for this program."""
+        return Equipment(self.installed.mounts, self.declaration.limits)
+
 
 class HarnessAgent(Agent):
     """Runs an agent program for each rollout.
@@ -94,8 +99,9 @@ class HarnessAgent(Agent):
         """Mount the programs in the sandboxes of the environment's sessions."""
         if not isinstance(shared, SandboxProvider):
             return shared
-        mounts = tuple(mount for harness in self._harnesses for mount in harness.installed.mounts)
-        return EquippedProvider(shared, Equipment(tuple(dict.fromkeys(mounts))))
+        for equipment in dict.fromkeys(harness.equipment for harness in self._harnesses):
+            shared = EquippedProvider(shared, equipment)
+        return shared
 
     async def act(self, episode: Episode) -> str:
         """Run the program to its end."""
@@ -121,7 +127,7 @@ class HarnessAgent(Agent):
         if self._provider is None:
             chosen = self.config.sandbox
             self._provider = await open_provider(chosen.provider, image=chosen.image is not None, urls=chosen.urls)
-        spec = Equipment(harness.installed.mounts).added_to(self.config.sandbox.applied_to(SandboxSpec()))
+        spec = harness.equipment.added_to(self.config.sandbox.applied_to(SandboxSpec()))
         async with await self._provider.open(spec) as sandbox:
             return await self._run(episode, harness, program, sandbox, ".")
 

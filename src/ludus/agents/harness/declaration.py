@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.settings import checked
+from ludus.sandbox.equipment import PROGRAM_LIMITS
+from ludus.sandbox.protocol import SandboxLimits
 
 FOLDER = Path(__file__).with_name("declarations")
 
@@ -55,6 +58,8 @@ class ShellTool(BaseModel):
     argument: str = "command"
     #: other arguments that the tool demands
     other: dict[str, Any] = {}
+    #: the command that ends the work, if the program goes on after an answer
+    last: str | None = None
 
 
 class ToolServer(BaseModel):
@@ -90,6 +95,9 @@ class Declaration(BaseModel):
     side: list[str] = []
     #: what happens to tools that only the provider's servers could run
     server_tools: Literal["refuse", "drop"] = "refuse"
+    #: the memory in MB and the processes that the program needs at least, threads included
+    memory_mb: PositiveInt = PROGRAM_LIMITS.memory_mb
+    processes: PositiveInt = PROGRAM_LIMITS.processes
     shell: ShellTool | None = None
     tools: ToolServer | None = None
 
@@ -110,6 +118,11 @@ class Declaration(BaseModel):
     def is_side(self, text: str) -> bool:
         """Whether a conversation is a side call, by the text of its first request."""
         return any(pattern.search(text) for pattern in self._sides)
+
+    @property
+    def limits(self) -> SandboxLimits:
+        """The limits that the program needs at least."""
+        return replace(PROGRAM_LIMITS, memory_mb=self.memory_mb, processes=self.processes)
 
     @property
     def label(self) -> str:

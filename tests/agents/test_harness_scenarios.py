@@ -1,0 +1,85 @@
+"""Every harness that is installed plays the same scenarios, with the real program: make test-harness."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from harness_runs import SUB_AGENTS, WRITE, Delegating, Failing, Spaced, needs_harness, played, processes_of
+from waiting import until
+
+from ludus.agents.harness.declaration import Declaration, declared, read_declaration
+from ludus.agents.harness.policy import ShellPolicy
+from ludus.model import Model
+from ludus.outcome import Outcome
+from ludus.rollout import Rollout
+from ludus.testing import needs_sandbox
+
+HARNESSES = [pytest.param(name, marks=needs_harness(name)) for name in declared()]
+
+pytestmark = [
+    needs_sandbox(),
+    pytest.mark.skipif(not os.environ.get("LUDUS_TEST_HARNESS"), reason="needs minutes: make test-harness"),
+    pytest.mark.parametrize("name", HARNESSES),
+]
+
+
+def finished(name: str, model: Model, lines: int = 1) -> Rollout:
+    """A rollout that must reach its end, with the right file and nothing else left."""
+    rollout = played(name, model)
+    assert rollout.error is None
+    assert (rollout.stop_reason, rollout.reward) == ("completed", 1.0)
+    assert rollout.verdict is not None
+    values = rollout.verdict.values
+    assert (values["lines"], values["files"]) == (lines, [".:", "hello.txt", "/tmp:"])
+    assert not {"node", "bwrap", read_declaration(name).command[0]} & set(values["processes"])
+    until(lambda: not list(processes_of(name)))
+    return rollout
+
+
+def calls_of(declaration: Declaration, commands: int) -> int:
+    """The model calls of a rollout with so many commands: a last one ends it, and some programs need another."""
+    return commands + 1 if declaration.shell is None or declaration.shell.last is None else commands + 2
+
+
+def test_a_command_is_run_and_the_program_ends(name: str) -> None:
+    declaration = read_declaration(name)
+    rollout = finished(name, ShellPolicy(declaration, [WRITE]))
+    assert len(rollout.calls) == calls_of(declaration, 1)
+    assert all(thread.kind == "side" for thread in rollout.threads)
+
+
+def test_five_commands_are_one_sequence_however_the_model_writes_its_arguments(name: str) -> None:
+    declaration = read_declaration(name)
+    rollout = finished(name, Spaced(declaration, [WRITE] * 5), lines=5)
+    assert len(rollout.calls) == calls_of(declaration, 5)
+    assert [sequence.kind for sequence in rollout.sequences()] == ["main"]
+
+
+def test_a_model_without_reasoning_is_one_sequence_too(name: str) -> None:
+    rollout = finished(name, ShellPolicy(read_declaration(name), [WRITE] * 5, thinks=False), lines=5)
+    assert [sequence.kind for sequence in rollout.sequences()] == ["main"]
+
+
+def test_a_model_that_fails_twice_is_asked_again(name: str) -> None:
+    declaration = read_declaration(name)
+    rollout = finished(name, Failing(declaration, [WRITE], first=1, last=2))
+    assert len(rollout.calls) == calls_of(declaration, 1)
+
+
+def test_a_model_that_fails_for_good_fails_the_rollout_without_a_reward(name: str) -> None:
+    model = Failing(read_declaration(name), [WRITE], first=2, last=float("inf"))
+    rollout = played(name, model)
+    assert (rollout.outcome, rollout.reward) == (Outcome.FAILED, None)
+    assert rollout.error is not None
+    assert (rollout.error.stage, rollout.error.kind) == ("model", "http_500")
+    until(lambda: not list(processes_of(name)))
+
+
+def test_two_sub_agents_are_two_threads(name: str) -> None:
+    if name not in SUB_AGENTS:
+        pytest.skip(f"{name} has no sub-agents")
+    rollout = finished(name, Delegating(read_declaration(name), [WRITE]), lines=2)
+    kinds = sorted((thread.kind, thread.parent, len(thread.calls)) for thread in rollout.threads)
+    assert kinds == [("agent", "main", 2)] * 2
+    assert [sequence.kind for sequence in rollout.sequences()] == ["main", "agent", "agent"]
