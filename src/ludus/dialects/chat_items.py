@@ -16,6 +16,7 @@ from ludus.dialects.conversion import Conversion, Item
 _MESSAGE = frozenset({"type", "role", "content", "id", "status", "name"})
 _OUTPUT = frozenset({"type", "call_id", "output", "id", "status", "name"})
 _DONE = (None, "completed")
+_SPEAKERS = ("user", "system", "developer")
 _PLAIN_ROLES = ("user", "system", "assistant")
 _CHAT_MESSAGE = frozenset({"role", "content", "name"})
 _CHAT_OUTPUT = frozenset({"role", "content", "tool_call_id", "name"})
@@ -80,7 +81,12 @@ def from_messages(messages: Any, style: ChatStyle = OPEN, lost: list[str] | None
     """Convert chat messages to items."""
     conversion = Conversion("bad_request", "Responses", lost)
     items: list[Item] = []
+    tagged = style.reasoning == "think"
     for index, message in enumerate(conversion.objects(messages, "messages")):
+        plain = _plain_item(message, tagged)  # the usual case takes the fast path
+        if plain is not None:
+            items.append(plain)
+            continue
         path = f"messages[{index}]"
         role = message.get("role")
         if role == "assistant":
@@ -90,6 +96,21 @@ def from_messages(messages: Any, style: ChatStyle = OPEN, lost: list[str] | None
         else:
             items.append(_message_from_chat(message, path, conversion))
     return items
+
+
+def _plain_item(message: ChatMessage, tagged: bool) -> Item | None:
+    """The item of a message that is one text and nothing else; None for any other message.
+
+    With `tagged`, the text of an assistant may hold reasoning.
+    """
+    content, role, size = message.get("content"), message.get("role"), len(message)
+    if content.__class__ is not str:
+        return None
+    if size == 2 and (role in _SPEAKERS or (role == "assistant" and not tagged)):
+        return {"type": "message", "role": role, "content": content}
+    if size == 3 and role == "tool" and message.get("tool_call_id").__class__ is str:
+        return {"type": "function_call_output", "call_id": message["tool_call_id"], "output": content}
+    return None
 
 
 def kind_of(item: Item) -> str:
