@@ -214,11 +214,16 @@ async def test_our_client_and_openenvs_client_see_the_same_observations(text: st
     async with GenericEnvClient(base_url=text) as theirs, openenv_server(text, "NO_TOKEN") as server:
         ours = await server.connect()
         first, same = await theirs.reset(seed=5), await ours.reset(seed=5)
-        assert (first.observation, first.reward, first.done) == (same.fields, same.reward, same.done)
+        assert (_shown(first.observation), first.reward, first.done) == (same.fields, same.reward, same.done)
         for word in ("hi", "unpaid", "7"):
             result, step = await theirs.step({"text": word}), await ours.step({"text": word})
-            assert (result.observation, result.reward, result.done) == (step.fields, step.reward, step.done)
+            assert (_shown(result.observation), result.reward, result.done) == (step.fields, step.reward, step.done)
         await ours.close()
+
+
+def _shown(observation: dict[str, Any]) -> dict[str, Any]:
+    """What the model sees of an observation."""
+    return {name: value for name, value in observation.items() if name != "metadata"}
 
 
 # Fake servers that misbehave; they need no openenv-core.
@@ -284,6 +289,15 @@ async def test_a_malformed_or_error_reply_is_a_failure_with_a_kind(reply: str, k
         with pytest.raises(Failure) as raised:
             await connection.step({"text": "hi"})
     assert raised.value.kind == kind
+
+
+async def test_the_servers_notes_are_not_part_of_an_observation() -> None:
+    async def answer(socket: web.WebSocketResponse, message: dict[str, Any]) -> None:
+        noted = {"heard": "yes", "metadata": {"cost": 3}}
+        await socket.send_str(json.dumps({"type": "observation", "data": {"observation": noted, "metadata": {}}}))
+
+    async with connected(answer) as connection:
+        assert (await connection.step({"text": "hi"})).fields == {"heard": "yes"}
 
 
 async def test_every_request_after_the_server_closed_the_session_fails() -> None:

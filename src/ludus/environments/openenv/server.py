@@ -155,6 +155,8 @@ class Connection:
             raise Failure("bad_response", f"{self._url} sent no observation: {str(data)[:_SHOWN_CHARACTERS]}")
         if reward is not None and not (isinstance(reward, int | float) and math.isfinite(reward)):
             raise Failure("bad_response", f"{self._url} sent a reward that is not a finite number: {reward!r:.80}")
+        # OpenEnv 0.10 sends the server's own notes among the fields. They are not for the model.
+        fields = {name: value for name, value in fields.items() if name != "metadata"}
         return Observation(fields, None if reward is None else float(reward), done)
 
 
