@@ -6,7 +6,7 @@ INTEROP := .venv-interop
 TRAINERS := .venv-trainers
 RAY    := .venv-ray
 
-.PHONY: demo check test test-set-up test-ray train train-demo interop web lint bench docs test-docs cards release clean
+.PHONY: demo check test test-set-up test-ray train train-demo interop web lint bench docs test-docs cards lab release clean
 
 # uv installs in a fifth of the time. pip does it where uv cannot be had, or does not find a package. uv does not compile
 # packages: that happens when they are first imported, and once.
@@ -27,7 +27,7 @@ $(VENV)/demo: pyproject.toml packages/nemo-gym/pyproject.toml
 	touch $@
 
 # What tests, linters and benchmarks need besides, and the packages that the demo does not need.
-PACKAGES := packages/bench packages/browser packages/credit packages/sandboxes packages/telemetry packages/trainers
+PACKAGES := packages/bench packages/browser packages/credit packages/lab packages/sandboxes packages/telemetry packages/trainers
 $(VENV)/installed: $(VENV)/demo $(PACKAGES:=/pyproject.toml) packages/inspect/pyproject.toml
 	$(call install,--editable '.[dev]' --editable 'packages/nemo-gym[servers]' $(PACKAGES:%=--editable %))
 	$(call install,--no-deps --editable packages/inspect)  # inspect-ai is in $(INTEROP): it needs older packages than ours
@@ -150,6 +150,15 @@ test-docs: $(VENV)/docs
 # The figures of the environments' cards: run it after a change of a verifier, and commit docs/_ext/cards.json.
 cards: $(VENV)/installed
 	$(BIN)/python docs/_ext/card_figures.py
+
+# The lab: environments whose tasks and judges come from packages (packages/lab). Installs what this machine can have,
+# runs the tests, and plays one rollout of each environment's oracle. What cannot be had is named and left out.
+LAB_EXTRAS := 'packages/lab[arc]'  # their commas would end an argument of `call`
+lab: $(VENV)/installed
+	sh tools/lab_packages.sh
+	-$(call install,--editable $(LAB_EXTRAS))
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest packages/lab
+	$(BIN)/python packages/lab/tests/lab.py
 
 # The release, into dist: built twice, checked in clean environments. EXTRAS=math,mcp checks fewer extras than all.
 EXTRAS ?= all

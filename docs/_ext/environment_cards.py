@@ -69,9 +69,14 @@ def _page(name: str, folder: Path) -> str:
         *_card(name, measured),
         "## Everything else",
         f"Rows, reward, settings, provenance and differences from the reference: the environment's README, "
-        f"`src/ludus/environments/{name}/README.md`. All settings: [the reference](../reference/configuration.md).",
+        f"`{_place(folder)}/README.md`. All settings: [the reference](../reference/configuration.md).",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _place(folder: Path) -> str:
+    """The folder from the root of the repository."""
+    return folder.resolve().relative_to(Path(__file__).resolve().parents[2]).as_posix()
 
 
 def _first_prose(readme: str) -> str:

@@ -187,7 +187,7 @@ def _of_environments() -> list[SettingsClass]:
             cls = Environment.load(name).resources.Config
         except UserError:  # an extra is missing: the class is read without it where that works
             cls = _without_extra(name)
-        if cls is not None and cls.__module__.startswith("ludus.environments"):
+        if cls is not None and cls.__module__.startswith(("ludus.environments", "ludus_lab")):
             found.append(SettingsClass(name, f"`--set resources.KEY=VALUE` with the environment `{name}`", cls))
     return found
 

@@ -134,6 +134,8 @@ class EnvironmentFile(BaseModel):
     #: deadlines in seconds, see `Limits`
     limits: dict[str, Any] = {}
     worker: dict[str, Any] = {}
+    #: modules and programs of others that it needs, and the command that installs each
+    needs: dict[str, str] = {}
     pass_reward: FiniteFloat = 1.0
     reward_range: tuple[FiniteFloat, FiniteFloat] | None = None
     prompt: dict[str, Any] | str | None = None

@@ -102,8 +102,8 @@ def test_every_link_points_to_an_existing_file_and_heading():
 def test_the_readme_lists_every_environment():
     from ludus.folder import folders
 
-    for name in folders():
-        assert f"(src/ludus/environments/{name})" in README, name
+    for name, folder in folders().items():
+        assert f"({folder.relative_to(ROOT).as_posix()})" in README, name
 
 
 def test_every_environment_has_a_readme_with_its_licence():

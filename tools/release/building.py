@@ -21,6 +21,7 @@ PROJECTS = {
     "packages/browser": "ludus_browser",
     "packages/credit": "ludus_credit",
     "packages/inspect": "ludus_inspect",
+    "packages/lab": "ludus_lab",
     "packages/nemo-gym": "ludus_nemo_gym",
     "packages/sandboxes": "ludus_sandboxes",
     "packages/telemetry": "ludus_telemetry",

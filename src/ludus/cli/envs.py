@@ -62,7 +62,8 @@ def _described(name: str, folder: Path) -> dict[str, Any]:
     datasets = [_dataset(dataset, folder) for dataset in file.datasets]
     about = {"domain": file.domain, "description": file.description, "value": file.value}
     argument = {"argument": file.argument} if file.argument else {}
-    return {"name": name, **argument, **about, "path": str(folder), "datasets": datasets}
+    needs = {"needs": file.needs} if file.needs else {}
+    return {"name": name, **argument, **about, **needs, "path": str(folder), "datasets": datasets}
 
 
 def _dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def _table(console: Console, environments: list[dict[str, Any]]) -> None:
             table.add_row(text(environment["name"]), "", text(f"broken: {environment['error']}", "red"))
         else:
             data, licences = _data(environment)
-            description = text(environment["description"])
+            description = text("\n".join(filter(None, (environment["description"], _needs(environment)))))
             table.add_row(
                 text(_typed_name(environment)), text(environment["domain"]), description, text(data), text(licences)
             )
@@ -112,8 +113,16 @@ def _lines(console: Console, environments: list[dict[str, Any]]) -> None:
         emit(console, title.append_text(text(f"  {environment['domain']}", "cyan")))
         if environment["description"]:
             show_block(console, text(environment["description"]))
+        if needs := _needs(environment):
+            show_block(console, text(needs))
         data, licences = _data(environment)
         show_block(console, text(", ".join(part for part in (data.replace("\n", ", "), licences) if part), "dim"))
+
+
+def _needs(environment: dict[str, Any]) -> str:
+    """What to install first, with the commands; nothing if the environment needs no package or program of others."""
+    needs = environment.get("needs", {})
+    return f"needs {', '.join(f'{name} ({command})' for name, command in needs.items())}" if needs else ""
 
 
 def _typed_name(environment: dict[str, Any]) -> str:

