@@ -134,6 +134,8 @@ class VllmStub(Server):
         logprobs = {"tokens": [f"token_id:{id}" for id in ids], "token_logprobs": [-0.5] * len(ids)}
         choice = {"index": 0, "text": text, "token_ids": ids, "prompt_token_ids": prompt, "logprobs": logprobs}
         choice |= {"finish_reason": finish, "stop_reason": None, **self.extras}
+        if body.get("prompt_logprobs") is not None:
+            choice["prompt_logprobs"] = [None, *({str(id): {"logprob": -0.5}} for id in prompt[1:])]
         return {"id": "cmpl-1", "model": body["model"], "choices": [choice], "usage": _usage(prompt, ids)}
 
     def rendered(self, body: Body) -> list[int]:

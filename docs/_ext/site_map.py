@@ -27,7 +27,7 @@ def _section(folder: str, pages: str) -> Section:
 SECTIONS = [
     _section("get-started", "setup rollout-collection first-training-run"),
     _section("about", "motivation concepts performance ecosystem ../architecture"),
-    _section("model-server", "vllm openai azure responses-api ../models"),
+    _section("model-server", "vllm exact-tokens openai azure responses-api ../models"),
     _section(
         "resources-server",
         "python-tools apis containers profiling ../environments ../sandbox ../sandbox-hosted ../profile",

@@ -152,6 +152,27 @@ def test_a_template_decides_which_thinking_goes() -> None:
     assert count_sequences(calls_of("tools", turns, tools=[ADD])) == 1, "or it is kept"
 
 
+def test_a_template_that_repeats_the_tools_at_the_last_turn_shows_all_of_them() -> None:
+    late = tokenizer()
+    late.chat_template = TEMPLATES["chatml"].replace(
+        "<|im_start|>{{ m.role }}", "{% if loop.last %}{{ tools | tojson }}{% endif %}<|im_start|>{{ m.role }}", 1
+    )
+    answers = TokenAnswers(late, {}, name="late", context=10**6)
+    items: list[Item] = [{"role": "user", "content": "a"}]
+    tokens = None
+    for _ in range(3):
+        request = Request(list(items), tokens=tokens, tools=[ADD])
+        prompt = answers.prompt(request)
+        assert prompt.broke is None or tokens is None
+        before = len(tokens.prompt_ids) + len(tokens.generated_ids) if tokens is not None else 0
+        assert '"name": "add"' in answers.prompts.decode(prompt.ids[before:])
+        tokens = Tokens(prompt.ids, [*byte_ids("b"), words().eos_token_id], [-1.0] * 2)
+        items += [
+            *answers.response(request, prompt, [], tokens, complete=True).output,
+            {"role": "user", "content": "c"},
+        ]
+
+
 def test_changed_items_and_tools_begin_a_sequence() -> None:
     answers = answers_of("tools", "keep")
     request = Request("a", tools=[ADD])

@@ -29,6 +29,7 @@ Renderings = Generator[Request, list[int], list[int]]
 #: The parameters of a request that change how a whole conversation is rendered.
 _FRAME = ("tools", "instructions", "chat_template_kwargs")
 
+_SHORT_TOOL = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
 _ASKED: Item = {"role": "user", "content": "?"}
 _NEAR_END = {"text": 4, "calls": 32}  # how far after what the model said its turn ends at the latest
 _REMEMBERED = 256
@@ -88,18 +89,28 @@ def _frame(request: Request) -> list[Any]:
     return [request.params.get(key) or None for key in _FRAME]
 
 
+class _Opening(NamedTuple):
+    """How a rendering begins, up to what the model said. A `light` one shows a short tool in place of the tools."""
+
+    ids: list[int]
+    light: bool
+
+    def framed(self, request: Request) -> Request:
+        return _light(request) if self.light else request
+
+
 @dataclass(slots=True)
 class Continuation:
     """How the turns of one template are joined. `ends` are the ids that end a turn.
 
     With `learns`, the id after a turn in the template counts as one, too. `opened` remembers how a rendering begins, so
-    that one rendering is enough where the next one begins the same.
+    that one rendering is enough where the next one begins the same: one without the tools where these change nothing.
     """
 
     ends: set[int] = field(default_factory=set)
     earlier_reasoning: EarlierReasoning = "keep"
     learns: bool = False
-    opened: dict[Any, list[int]] = field(default_factory=dict)
+    opened: dict[Any, _Opening] = field(default_factory=dict)
 
     def ids(self, request: Request) -> Renderings:
         """The ids of a prompt that continues the tokens of the request. Raises `NewSequence` where that cannot be."""
@@ -148,18 +159,24 @@ class Continuation:
         """What follows what the model said, in any rendering with `added` at its end."""
         names = [item.get("name") for item in request.params.get("tools") or ()]
         key = (said, *names, *((item.get("type"), item.get("role")) for item in added))
+        if (known := self.opened.get(key)) is not None:
+            one = yield _probe(known.framed(request), said, "a", added)
+            if one[: len(known.ids)] == known.ids:
+                return one[len(known.ids) :]
         one = yield _probe(request, said, "a", added)
-        known = self.opened.get(key)
-        if known is not None and one[: len(known)] == known:
-            return one[len(known) :]
         other = yield _probe(request, said, "b", added)
         shared = _common_suffix(one, other)
         if not shared or shared == len(one) or shared == len(other):
             raise NewSequence("the chat template does not show what the model said")
-        self.opened[key] = one[:-shared]
+        tail, opening = one[-shared:], _Opening(one[:-shared], light=False)
+        if names and request.params.get("tool_choice") in (None, "auto", "none"):
+            light = yield _probe(_light(request), said, "a", added)
+            if light[-shared:] == tail:
+                opening = _Opening(light[:-shared], light=True)
+        self.opened[key] = opening
         if len(self.opened) > _REMEMBERED:
             del self.opened[next(iter(self.opened))]
-        return one[-shared:]
+        return tail
 
     def _keeps_reasoning(self, request: Request, added: list[Item]) -> Generator[Request, list[int], None]:
         one = yield _with(request, [_ASKED, reasoning("a"), message("a"), *added])
@@ -210,8 +227,13 @@ def _probe(request: Request, said: str, letter: str, added: list[Item]) -> Reque
     )
 
 
-def _with(request: Request, items: list[Item]) -> Request:
-    return Request(items, request.session, deadline=request.deadline, params=request.params)
+def _with(request: Request, items: list[Item], params: dict[str, Any] | None = None) -> Request:
+    return Request(items, request.session, deadline=request.deadline, params=params or request.params)
+
+
+def _light(request: Request) -> Request:
+    """The same request with one short tool: what was added is written the same, and less is rendered."""
+    return _with(request, request.input, {**request.params, "tools": [_SHORT_TOOL]})
 
 
 def _refused(error: Failure) -> NewSequence:

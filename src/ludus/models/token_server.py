@@ -91,7 +91,11 @@ class TokenServerModel(OpenAIModel):
         ids = await render_async(self._continuation.ids(request), partial(self._rendered, way, rendered))
         if not rendered:  # the answer goes on where it was cut off
             await self._rendered(way, rendered, Request("?", request.session, params=request.params))
-        return await self._answer(way, request, ids, rendered[-1])
+        last = rendered[-1]
+        if request.params.get("tools"):  # the rendering may have been made with a short tool
+            whole = self._chat_body(Request("?", params=request.params))
+            last["chat"] = {**last["chat"], "tools": whole.get("tools")}
+        return await self._answer(way, request, ids, last)
 
     async def _rendered(self, way: str, rendered: list[dict[str, Any]], asked: Request) -> list[int]:
         """The ids of a request. Appends what was learned about it to `rendered`: its chat body among others."""
