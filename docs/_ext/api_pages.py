@@ -37,7 +37,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "models": (
         "ludus.models",
         "Models, and `open_model`, which turns a spec into one.",
-        ["models", *_in("models", "scripted openai vllm azure local transformers replay remote")],
+        ["models", *_in("models", "scripted openai vllm sglang azure local transformers replay remote")],
     ),
     "agents": (
         "ludus.agents",

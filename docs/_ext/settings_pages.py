@@ -61,7 +61,8 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
         {
             "ludus.model:ModelConfig": "every model",
             "ludus.models.openai:OpenAIModel.Config": "`openai:NAME` and `URL#NAME`",
-            "ludus.models.vllm:VllmModel.Config": "`vllm:URL#NAME` and `sglang:URL#NAME`",
+            "ludus.models.vllm:VllmModel.Config": "`vllm:URL#NAME`",
+            "ludus.models.sglang:SglangModel.Config": "`sglang:URL#NAME`",
             "ludus.models.azure:AzureModel.Config": "`azure:DEPLOYMENT`",
             "ludus.models.remote:RemoteModel.Config": "`remote:URL`",
             "ludus.models.local:LocalModel.Config": "`local` and `local:FILE`",

@@ -107,9 +107,9 @@ def test_a_server_that_takes_no_ids_breaks_sequences_and_the_record_says_where(
     found = run.metrics["broken_sequences"]
     assert found["sequences"] == len(broken) == sum(len(list(each.sequences())) - 1 for each in run.rollouts)
     assert found["repeated_tokens"] == sum(call["prefix"] + len(call["prompt_ids"]) for call in broken)
-    assert list(found["why"]) == ["the server takes no ids, and rendered the conversation anew"]
-    assert "tokens; the first because the server takes no ids" in str(run)
-    assert all(call["broke"].startswith("the server takes no ids, and rendered") for call in broken)
+    assert list(found["why"]) == ["no ids were sent, and the server rendered the conversation anew"]
+    assert "tokens; the first because no ids were sent" in str(run)
+    assert all(call["broke"].startswith("no ids were sent, and the server rendered") for call in broken)
     assert any("<tool_call>" in call["broke"] and " became " in call["broke"] for call in broken)
 
 

@@ -66,7 +66,7 @@ class TokenServerModel(OpenAIModel):
         """Answer one request: with the ids of the rollout so far if there are any."""
         if not self.capture_tokens:
             return await super().respond(request)
-        why = "the server takes no ids, and rendered the conversation anew"
+        why = "no ids were sent, and the server rendered the conversation anew"
         while self._ways and request.tokens is not None:
             way = self._ways[0]
             try:
