@@ -61,6 +61,7 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
         {
             "ludus.model:ModelConfig": "every model",
             "ludus.models.openai:OpenAIModel.Config": "`openai:NAME` and `URL#NAME`",
+            "ludus.models.token_server:TokenServerModel.Config": "`vllm:` and `sglang:`",
             "ludus.models.vllm:VllmModel.Config": "`vllm:URL#NAME`",
             "ludus.models.sglang:SglangModel.Config": "`sglang:URL#NAME`",
             "ludus.models.azure:AzureModel.Config": "`azure:DEPLOYMENT`",

