@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def _output(rollout: Rollout) -> list[Item]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All samples of the task, played once."""
     folder = tmp_path_factory.mktemp("runs") / "behaviours"
+    before = set(Path(tempfile.gettempdir()).glob("ludus-inspect-*"))
     ludus.collect(
         f"inspect:{TASKS}@behaviours",
         model=ScriptedModel(policy),
@@ -65,6 +67,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "resources.args.greeting": "Be kind.",
         },
     )
+    assert set(Path(tempfile.gettempdir()).glob("ludus-inspect-*")) <= before  # nothing is left behind
     return folder
 
 

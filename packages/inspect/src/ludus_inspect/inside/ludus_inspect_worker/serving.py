@@ -71,6 +71,7 @@ async def _play(channel: WorkerChannel, evaluation: Any, task: Any, folder: Path
         await channel.close()
     else:  # the other process has closed the socket, or is gone
         playing.cancel()
+        await asyncio.wait({playing})  # it writes its log once more, into the folder that is then removed
 
 
 def _problem(error: BaseException, setup: Message) -> dict[str, str]:
