@@ -83,6 +83,16 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
             "ludus.data.mapping:RowMapping": "the file of `ludus data convert --layout FILE`",
         },
     ),
+    (
+        "Harnesses",
+        "The YAML file that declares an agent program for the agent `harness`.",
+        {
+            "ludus.agents.harness.declaration:Declaration": "the file",
+            "ludus.agents.harness.declaration:Install": "install",
+            "ludus.agents.harness.declaration:ShellTool": "shell",
+            "ludus.agents.harness.declaration:ToolServer": "tools",
+        },
+    ),
 ]
 
 #: Classes that look like settings and are none: what they are instead.

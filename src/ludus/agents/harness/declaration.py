@@ -34,8 +34,11 @@ class Install(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    #: a package of npm
     npm: str | None = Field(None, pattern=r"^(@[\w.-]+/)?[\w.-]+$")
+    #: a package of PyPI, in place of one of npm
     pip: str | None = Field(None, pattern=r"^[\w.-]+(\[[\w,.-]+\])?$")
+    #: the exact version
     version: str = Field(pattern=r"^[\w.+-]+$")
     #: other packages with their versions, such as `node: "22"`
     also: dict[str, str] = {}
@@ -54,7 +57,9 @@ class ShellTool(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    #: the name of the program's tool
     tool: str
+    #: which argument holds the command
     argument: str = "command"
     #: other arguments that the tool demands
     other: dict[str, Any] = {}
@@ -67,8 +72,11 @@ class ToolServer(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    #: more arguments of the program
     arguments: list[str] = []
+    #: more variables
     env: dict[str, str] = {}
+    #: more files, or more of a file that the program has anyway
     files: dict[str, Any] = {}
 
 
@@ -77,8 +85,11 @@ class Declaration(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    #: what `agent.harness` calls the program
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
+    #: one line for `ludus harness`
     about: str = ""
+    #: where the program comes from
     install: Install
     #: the API that the program speaks
     dialect: Literal["responses", "chat", "messages", "gemini"]
@@ -86,6 +97,7 @@ class Declaration(BaseModel):
     command: list[str] = Field(min_length=1)
     #: where the program reads the prompt: its standard input, or the file `{prompt}`
     prompt: Literal["stdin", "file"] = "stdin"
+    #: variables of the program
     env: dict[str, str] = {}
     #: files to write before the start, by path; what is not a text is written as JSON
     files: dict[str, Any] = {}
@@ -95,10 +107,13 @@ class Declaration(BaseModel):
     side: list[str] = []
     #: what happens to tools that only the provider's servers could run
     server_tools: Literal["refuse", "drop"] = "refuse"
-    #: the memory in MB and the processes that the program needs at least, threads included
+    #: the memory in MB that the program needs at least
     memory_mb: PositiveInt = PROGRAM_LIMITS.memory_mb
+    #: the processes that the program needs at least, threads included
     processes: PositiveInt = PROGRAM_LIMITS.processes
+    #: how a model runs a command, for `ludus harness check`
     shell: ShellTool | None = None
+    #: how the program learns of the task's tools
     tools: ToolServer | None = None
 
     @field_validator("side")
