@@ -25,7 +25,7 @@ HIDDEN = {"bwrap", "runc", "buildah", "chromium", "chromium-browser", "google-ch
 PLACES = ("tests", "src/ludus/environments", "src/ludus/cookbook", "packages")
 
 #: What a test says that may need a hidden program. `BUILT_IN` is the folder of all environments.
-TELLING = r"sandbox|bubblewrap|playwright|mini_swe|BUILT_IN|" + "|".join(
+TELLING = r"sandbox|bubblewrap|playwright|harness|mini_swe|BUILT_IN|" + "|".join(
     rf"[\"'/]{name}[\"'\s]" for name in sorted(HIDDEN)
 )
 

@@ -42,7 +42,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "agents": (
         "ludus.agents",
         "What drives a rollout. `environment.yaml` names agents by type.",
-        _in("agents", "simple single_turn gymnasium conversation command mini_swe user"),
+        _in("agents", "simple single_turn gymnasium conversation command harness.agent user"),
     ),
     "graders": (
         "ludus.graders",

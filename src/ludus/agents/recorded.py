@@ -50,6 +50,10 @@ def recorded_agent(
 
     `model_calls` is the record's field of that name: it says how many items each call wrote, so turns are exact.
     """
+    harness = (response.data.get("metadata") or {}).get("harness")
+    if harness and kind.has_session:
+        cause = f"{harness!s:.80} worked in a sandbox that is gone: its commands cannot run again outside the program"
+        raise Failure("no_replay", cause, stage="tool")
     if issubclass(kind, Game):
         return _GameAgent(response, sizes_of(model_calls), turns)
     if turns is not None and turns < len(model_calls):

@@ -122,6 +122,7 @@ FAILURE_KINDS = {
     "no_match": FailureKind("no row belongs to a stored rollout", "Pass the rows that the rollout was made from"),
     "no_program": FailureKind("the agent's program cannot be started", "Check `agent.command`"),
     "no_recording": FailureKind("the recorded run has no such answer", "Replay the same rows, repeats and seed"),
+    "no_replay": FailureKind("an agent program's rollout cannot be played again", "Keep the verdict that it has"),
     "no_reward": FailureKind(
         "the environment gave no reward", "Look at the environment: it must reward what it accepts"
     ),

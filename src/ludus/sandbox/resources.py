@@ -17,6 +17,7 @@ import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from math import inf
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
@@ -81,6 +82,9 @@ class SandboxResources(Resources):
     #: The folder of the task in the sandbox, relative to HOME: programs that play as agents begin there.
     workdir: str = "."
 
+    #: How long a program that plays as the agent may run. Its work is judged also if it is stopped then.
+    program_seconds: float = inf
+
     #: Whether rows may name an image of their own, so that `oci` can be used without the setting `image`.
     images_from_rows: ClassVar[bool] = False
 
@@ -114,6 +118,10 @@ class SandboxResources(Resources):
             yield provider
         finally:
             await provider.close()
+
+    def program_prompt(self, task: Any, prompt: str) -> str:
+        """What a program that plays as the agent is asked. Replace this if `prompt` speaks of your own tools."""
+        return prompt
 
     async def close(self) -> None:
         """Close the sandbox."""

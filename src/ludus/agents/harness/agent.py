@@ -121,18 +121,19 @@ class HarnessAgent(Agent):
             return reason
 
     async def _play(self, episode: Episode, harness: _Harness, program: ProgramCalls) -> str:
-        resources = episode.resources
+        resources, prompt = episode.resources, _prompt(list(episode.items))
         if isinstance(resources, SandboxResources):
-            return await self._run(episode, harness, program, resources.sandbox, resources.workdir)
+            prompt = resources.program_prompt(episode.task, prompt)
+            reason = await self._run(episode, harness, program, resources.sandbox, resources.workdir, prompt)
         if self._provider is None:
             chosen = self.config.sandbox
             self._provider = await open_provider(chosen.provider, image=chosen.image is not None, urls=chosen.urls)
         spec = harness.equipment.added_to(self.config.sandbox.applied_to(SandboxSpec()))
         async with await self._provider.open(spec) as sandbox:
-            return await self._run(episode, harness, program, sandbox, ".")
+            return await self._run(episode, harness, program, sandbox, ".", prompt)
 
     async def _run(
-        self, episode: Episode, harness: _Harness, program: ProgramCalls, sandbox: Sandbox, workdir: str
+        self, episode: Episode, harness: _Harness, program: ProgramCalls, sandbox: Sandbox, workdir: str, prompt: str
     ) -> str:
         declaration = harness.declaration
         url = await sandbox.route(int(program.url.rpartition(":")[2]))
@@ -145,14 +146,13 @@ class HarnessAgent(Agent):
             "prompt": f"{PROGRAM_HOME}/prompt.txt",
             "tools": f"{url}/mcp",
         }
-        prompt = _prompt(list(episode.items)).encode()
         files = {path: file_content(content, values) for path, content in declaration.files.items()}
-        files[values["prompt"]] = prompt
+        files[values["prompt"]] = asked = prompt.encode(errors="replace")
         for path, content in files.items():
             await sandbox.write(filled_in(path, values), content)
         result = await sandbox.exec(
             [filled_in(word, values) for word in [*declaration.command, *self.config.arguments]],
-            stdin=prompt if declaration.prompt == "stdin" else b"",
+            stdin=asked if declaration.prompt == "stdin" else b"",
             timeout=episode.limits.rollout,
             cwd=values["workdir"],
             env={
@@ -164,6 +164,8 @@ class HarnessAgent(Agent):
             stop=program.stop,
         )
         await sandbox.end_processes()
+        if declaration.cleanup:
+            await sandbox.exec([filled_in(word, values) for word in declaration.cleanup], cwd=values["workdir"])
         await sandbox.close_routes()
         await sandbox.exec(["rm", "-rf", PROGRAM_HOME])
         return _reason(declaration, program, result)

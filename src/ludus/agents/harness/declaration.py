@@ -97,6 +97,8 @@ class Declaration(BaseModel):
     command: list[str] = Field(min_length=1)
     #: where the program reads the prompt: its standard input, or the file `{prompt}`
     prompt: Literal["stdin", "file"] = "stdin"
+    #: a command that removes what the program leaves in the task's folder; it runs however the program ended
+    cleanup: list[str] = []
     #: variables of the program
     env: dict[str, str] = {}
     #: files to write before the start, by path; what is not a text is written as JSON

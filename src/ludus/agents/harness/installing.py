@@ -120,7 +120,8 @@ def _install_pip(declaration: Declaration, folder: Path) -> None:
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
     if uv is not None:
         _run(declaration, [uv, "venv", "--quiet", "--seed", "--python", wanted.python or sys.executable, str(folder)])
-        _run(declaration, [uv, "pip", "install", "--quiet", "--python", str(folder / "bin/python"), *packages])
+        quietly = ["--quiet", "--compile-bytecode"]  # sandboxes cannot write it
+        _run(declaration, [uv, "pip", "install", *quietly, "--python", str(folder / "bin/python"), *packages])
         return
     python = shutil.which(f"python{wanted.python}") if wanted.python else sys.executable
     if python is None:

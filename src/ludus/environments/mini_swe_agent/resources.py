@@ -8,7 +8,7 @@ from pydantic import PositiveFloat, model_validator
 
 import ludus
 from ludus import Failure, Response, Verdict, tool
-from ludus.environments.mini_swe_agent.prompt import prompt
+from ludus.environments.mini_swe_agent.prompt import program_prompt, prompt
 from ludus.graders.commands import run_command
 from ludus.graders.repository import (
     FOLDER,
@@ -81,6 +81,7 @@ class RepositoryRepair(SandboxResources):
         """Read the row. The sandbox opens with the first command."""
         self.preparation: SetUp = preparation_of(task.setup_script, task.setup_hosts, self.config.allowed_hosts)
         self.image = image_of(task, self.config) if task.files is None else None
+        self.workdir = FOLDER if self.image is None else images.FOLDER
         names = task.FAIL_TO_PASS, task.PASS_TO_PASS
         if self.image is None:
             self.config.sandbox.check_packages(self.sandbox.spec)
@@ -105,9 +106,12 @@ class RepositoryRepair(SandboxResources):
         Args:
             command: The command, for example `ls -la && cat setup.py`.
         """
-        folder = FOLDER if self.image is None else images.FOLDER
         written = command if self.image is None else images.shell(command)[-1]
-        return await run_command(self.sandbox, written, folder=folder, seconds=self.config.step_timeout)
+        return await run_command(self.sandbox, written, folder=self.workdir, seconds=self.config.step_timeout)
+
+    def program_prompt(self, task: Task, prompt: str) -> str:
+        """The problem, without advice for our own tool."""
+        return program_prompt(task.problem_statement) if "<problem>" in prompt else prompt
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         """Apply the change to a clean checkout, restore the tests, and run them."""

@@ -26,7 +26,7 @@ from ludus.graders.repository import (
     with_change,
 )
 from ludus.graders.repository.rows import TestNames, base_tree, hidden_tests, preparation_of
-from ludus.response import texts_of
+from ludus.response import is_message, texts_of
 from ludus.sandbox.resources import SandboxConfig, SandboxResources
 
 #: The exit codes of a script that reproduces a bug: where the bug is, and where it is not.
@@ -107,7 +107,7 @@ class SearchReplace(SandboxResources):
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         """Judge a repair, or a script that reproduces the bug."""
-        text = "\n".join(texts_of(item) for item in response.output if item.get("type") == "message")
+        text = "\n".join(texts_of(item) for item in response.output if is_message(item))
         try:
             if task.mode == "repro-gen":
                 return await self._reproduced(script_of(text))

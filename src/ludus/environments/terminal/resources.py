@@ -16,6 +16,7 @@ from ludus.environments.terminal.artifacts import PUBLISHED
 from ludus.environments.terminal.boxes import FOLDERS, Box, Files, box_of, contents, reaching, write_files
 from ludus.environments.terminal.judging import Judge, Judged
 from ludus.environments.terminal.settings import Artifact, StepTable, TaskSettings, filled, paths_of
+from ludus.environments.terminal.tasks import ADVICE
 from ludus.environments.terminal.verdicts import KEY, reward_of
 from ludus.graders.commands import run_command
 from ludus.graders.repository import SetUp
@@ -88,6 +89,7 @@ class Terminal(SandboxResources):
         self.background = self.config.background or self.settings.ludus.background
         if self.background:
             self.box = replace(self.box, spec=replace(self.box.spec, background=True))
+        self.workdir = self.box.workdir
         self.judge = await self._judge_of(task, 0)
         self._hosts("agent", 0)
         self.sandbox = await self._opened(task)
@@ -147,6 +149,16 @@ class Terminal(SandboxResources):
     def tools(self) -> list[dict[str, Any]]:
         """The tools. Only a task with steps has one to finish a step."""
         return [schema for schema in super().tools() if self.steps or schema["name"] != "finish_step"]
+
+    def program_prompt(self, task: Task, prompt: str) -> str:
+        """The instruction, without advice on our own tools."""
+        if self.steps:
+            raise Failure("bad_row", "the task has steps, which a harness cannot hand in one by one")
+        if hosts := self._hosts("agent", 0):
+            cause = f"the task needs {', '.join(hosts):.200} while the agent works, and a harness reaches no host"
+            raise Failure("bad_row", cause)
+        self.program_seconds = self.deadline - time.monotonic()
+        return prompt.partition(ADVICE)[0]
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         """Run the test script on the model's result."""

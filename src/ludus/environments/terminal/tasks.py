@@ -31,10 +31,11 @@ MOST_FILES, MOST_BYTES = 500, 16 << 20
 
 _STEPS = """ This task has {count} steps. When a step is done, call `finish_step`, which gives you the next one."""
 
-_PROMPT = """\
-{instruction}
+#: How the advice on our own tools begins, after the instruction.
+ADVICE = "\n\nWork with the tool `bash`. "
 
-Work with the tool `bash`. Every call runs in a new shell that starts in {folder}; files stay as you leave them. A \
+_PROMPT = """\
+{instruction}{advice}Every call runs in a new shell that starts in {folder}; files stay as you leave them. A \
 hidden test script looks at what you leave behind. When you are done, answer with one sentence and without a call."""
 
 Files = dict[str, Any]
@@ -99,7 +100,9 @@ def read_task(folder: Path) -> dict[str, Any]:
     if "test.sh" not in tests and not all("test.sh" in step["tests"] for step in steps or [{"tests": {}}]):
         raise UserError(f"{folder} has no tests/test.sh", "Write a script that writes /logs/verifier/reward.txt")
     environment = _files(folder, "environment")
-    prompt = _PROMPT.format(instruction=instruction.strip(), folder=_workdir(config, environment))
+    prompt = _PROMPT.format(
+        instruction=instruction.strip(), advice=ADVICE, folder=_workdir(config, environment)
+    )
     prompt += _STEPS.format(count=len(steps)) if steps else ""
     return {
         "task_name": folder.name,
