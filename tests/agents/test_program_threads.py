@@ -183,6 +183,14 @@ def test_only_a_failed_call_of_the_main_thread_is_a_failure(which: str) -> None:
     assert (program.conversations.failure() is not None) == (which == "main")
 
 
+def test_a_first_call_that_failed_and_is_repeated_is_recorded_with_what_it_asked() -> None:
+    program = Program()
+    asked = [user("You are a program. Fix the bug.")]
+    program.conversations.join(asked, {})[0].failure = Failure("http_500", "gone")
+    conversation = program.ask(asked, message("Done."))
+    assert conversation.record == [*asked, message("Done.")]
+
+
 def test_a_main_thread_that_never_got_an_answer_has_failed_although_a_side_call_was_answered() -> None:
     program = Program()
     conversation, _ = program.conversations.join(PROMPT, {"tools": TOOLS})

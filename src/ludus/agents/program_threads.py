@@ -85,7 +85,10 @@ class ProgramConversation:
         if items[:known] == self.sent:  # the usual case: the program repeats what it sent before
             echo = echo_of(answer, items[known:])
             if is_covered(answer, echo) and (len(items) > known or not self.calls):
-                return self._turn(echo, items, known + echo.theirs)
+                turn = self._turn(echo, items, known + echo.theirs)
+                if not self.calls:  # the first call failed: nothing of it is in the record
+                    turn.known = len(self.given)
+                return turn
         if not self.calls:
             return None
         echo = echo_of(self.history, items)

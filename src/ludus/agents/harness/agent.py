@@ -11,6 +11,7 @@ import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 from pydantic import Field, PositiveInt, field_validator
@@ -48,6 +49,16 @@ class _Harness:
     def equipment(self) -> Equipment:
         """What a sandbox needs for this program."""
         return Equipment(self.installed.mounts, self.declaration.limits)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a program works, what it is asked, and how long it may run."""
+
+    sandbox: Sandbox
+    workdir: str
+    prompt: str
+    seconds: float
 
 
 class HarnessAgent(Agent):
@@ -123,19 +134,18 @@ class HarnessAgent(Agent):
     async def _play(self, episode: Episode, harness: _Harness, program: ProgramCalls) -> str:
         resources, prompt = episode.resources, _prompt(list(episode.items))
         if isinstance(resources, SandboxResources):
-            prompt = resources.program_prompt(episode.task, prompt)
-            reason = await self._run(episode, harness, program, resources.sandbox, resources.workdir, prompt)
+            prompt, seconds = resources.program_prompt(episode.task, prompt), resources.program_seconds
+            place = _Place(resources.sandbox, resources.workdir, prompt, seconds)
+            return await self._run(episode, harness, program, place)
         if self._provider is None:
             chosen = self.config.sandbox
             self._provider = await open_provider(chosen.provider, image=chosen.image is not None, urls=chosen.urls)
         spec = harness.equipment.added_to(self.config.sandbox.applied_to(SandboxSpec()))
         async with await self._provider.open(spec) as sandbox:
-            return await self._run(episode, harness, program, sandbox, ".", prompt)
+            return await self._run(episode, harness, program, _Place(sandbox, ".", prompt, inf))
 
-    async def _run(
-        self, episode: Episode, harness: _Harness, program: ProgramCalls, sandbox: Sandbox, workdir: str, prompt: str
-    ) -> str:
-        declaration = harness.declaration
+    async def _run(self, episode: Episode, harness: _Harness, program: ProgramCalls, place: _Place) -> str:
+        declaration, sandbox, workdir = harness.declaration, place.sandbox, place.workdir
         url = await sandbox.route(int(program.url.rpartition(":")[2]))
         values = {
             "url": url,
@@ -147,13 +157,13 @@ class HarnessAgent(Agent):
             "tools": f"{url}/mcp",
         }
         files = {path: file_content(content, values) for path, content in declaration.files.items()}
-        files[values["prompt"]] = asked = prompt.encode(errors="replace")
+        files[values["prompt"]] = asked = place.prompt.encode(errors="replace")
         for path, content in files.items():
             await sandbox.write(filled_in(path, values), content)
         result = await sandbox.exec(
             [filled_in(word, values) for word in [*declaration.command, *self.config.arguments]],
             stdin=asked if declaration.prompt == "stdin" else b"",
-            timeout=episode.limits.rollout,
+            timeout=min(place.seconds, episode.limits.rollout),
             cwd=values["workdir"],
             env={
                 "HOME": PROGRAM_HOME,
@@ -168,6 +178,8 @@ class HarnessAgent(Agent):
             await sandbox.exec([filled_in(word, values) for word in declaration.cleanup], cwd=values["workdir"])
         await sandbox.close_routes()
         await sandbox.exec(["rm", "-rf", PROGRAM_HOME])
+        if result.timed_out and place.seconds < episode.limits.rollout and program.calls:
+            return "timeout"
         return _reason(declaration, program, result)
 
 

@@ -100,9 +100,7 @@ def read_task(folder: Path) -> dict[str, Any]:
     if "test.sh" not in tests and not all("test.sh" in step["tests"] for step in steps or [{"tests": {}}]):
         raise UserError(f"{folder} has no tests/test.sh", "Write a script that writes /logs/verifier/reward.txt")
     environment = _files(folder, "environment")
-    prompt = _PROMPT.format(
-        instruction=instruction.strip(), advice=ADVICE, folder=_workdir(config, environment)
-    )
+    prompt = _PROMPT.format(instruction=instruction.strip(), advice=ADVICE, folder=_workdir(config, environment))
     prompt += _STEPS.format(count=len(steps)) if steps else ""
     return {
         "task_name": folder.name,
