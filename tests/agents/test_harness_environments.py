@@ -7,22 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness_runs import needs_harness
 
 import ludus
 from ludus import Environment, ScriptedModel
-from ludus.agents.harness.declaration import read_declaration
-from ludus.agents.harness.installing import installation
 from ludus.environments.mini_swe_agent import build as repositories
 from ludus.environments.mini_swe_agent import qualify as repairs
 from ludus.environments.terminal import qualify as terminal_work
 from ludus.rescore.rescoring import rescore
 from ludus.rollout import Rollout
 from ludus.testing import needs_sandbox
-
-
-def needs_harness(name: str) -> Any:
-    there = installation(read_declaration(name)) is not None
-    return pytest.mark.skipif(not there, reason=f"needs: ludus harness install {name}")
 
 
 def worked(environment: str, harness: str, row: dict[str, Any], commands: list[str], output: Path) -> Rollout:
