@@ -61,7 +61,7 @@ class Agent:
         """Open once what all rollouts in this process share (such as a second model), and yield the agent to play."""
         yield self
 
-    def equip(self, shared: Any) -> Any:
+    def equip(self, shared: Any, resources: type[Any]) -> Any:
         """Called once with what the environment's sessions share, before the first opens. Returns what they get.
 
         An agent whose program runs in the sessions' sandboxes adds the program's files here (`EquippedProvider`).

@@ -39,7 +39,7 @@ class ProgramAgent(Agent):
 
     folder: Path
 
-    def equip(self, shared: Any) -> Any:
+    def equip(self, shared: Any, resources: type[Any]) -> Any:
         return EquippedProvider(shared, Equipment(mounts=(Mount(str(self.folder), "/opt/agent"),)))
 
     async def act(self, episode: Episode) -> str:

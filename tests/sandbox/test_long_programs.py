@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from sandboxes import kinds, opened
+from sandboxes import kinds, needs, opened
 from waiting import until_async
 
-from ludus.sandbox import Sandbox
+from ludus.sandbox import Sandbox, SandboxError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -56,3 +56,26 @@ async def test_a_stop_after_the_end_of_its_program_does_not_stop_the_next_one(sa
         await until_async(first.done, every=0)
         stop.set()
         assert (await second).text == "second\n"
+
+
+@needs("bubblewrap")
+async def test_a_call_beside_a_long_program_fails_at_once_and_the_sandbox_goes_on():
+    async with opened("bubblewrap") as sandbox:
+        stop = asyncio.Event()
+        running = asyncio.create_task(sandbox.exec("sleep 1234", timeout=3600, stop=stop, last_bytes=100))
+        await asyncio.sleep(0)
+        with pytest.raises(SandboxError, match="runs the agent's program"):
+            await sandbox.exec("true")
+        stop.set()
+        assert (await running).limit == "stopped"
+        assert (await sandbox.exec("echo on")).text == "on\n"
+
+
+@needs("bubblewrap")
+async def test_calls_that_wait_for_their_turn_end_when_the_sandbox_closes():
+    async with opened("bubblewrap") as sandbox:
+        calls = [asyncio.create_task(sandbox.exec("sleep 1234", timeout=3600)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await sandbox.close()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(result) for result in results} == {SandboxError}

@@ -21,7 +21,7 @@ pytestmark = needs("bubblewrap")
 class Worker(Agent):
     """Works on a task by commands in its sandbox."""
 
-    def equip(self, shared: Any) -> Any:
+    def equip(self, shared: Any, resources: type[Any]) -> Any:
         return EquippedProvider(shared, Equipment(mounts=(Mount("/usr/share", "/opt/mounted"),)))
 
     async def act(self, episode: Episode) -> str:

@@ -22,6 +22,7 @@ from ludus.errors import Failure
 from ludus.http.exchange import HttpExchange, exchange_of
 from ludus.http.guard import is_open, token_of
 from ludus.http.listening import Listening, bind
+from ludus.http.mcp import mcp_reply
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.model_routes import ModelRoutes
 from ludus.http.replies import TRANSPORT, envelope
@@ -86,6 +87,7 @@ class ProgramCalls:
         self.stored = StoredResponses()
         self.server_tools: ServerTools = "refuse"  #: what happens to tools that the policy cannot use
         self.dropped_tools: set[str] = set()
+        self.tool_failure: Failure | None = None  #: why a tool of the task could not run
         self.stop = asyncio.Event()  #: set when no further call can be answered: the program may end
         self._failures: list[Failure] = []  # of the last calls, in a row
         self._episode = episode
@@ -119,8 +121,17 @@ class ProgramCalls:
     async def call_tool(self, name: str, arguments: str) -> str:
         """Run a tool of the task. Its output enters the trajectory with the program's next model call."""
         episode = self._episode
-        output: str = await step("tool", episode.limits.tool, episode.call_tool(name, arguments))
+        try:
+            output: str = await step("tool", episode.limits.tool, episode.call_tool(name, arguments))
+        except Failure as error:
+            self.tool_failure = error
+            raise
         return output
+
+    @property
+    def tools(self) -> list[Body]:
+        """The tools of the task."""
+        return self._episode.params.get("tools") or []
 
     @property
     def failure(self) -> Failure | None:
@@ -243,6 +254,7 @@ class Proxy(ModelRoutes):
         self._listening: Listening | None = None
         self._url = ""
         self.other = self._tool
+        self.routes["POST", "/mcp"] = self._mcp
 
     async def __aenter__(self) -> Self:
         listening = bind("the model proxy", "127.0.0.1", 0)
@@ -294,6 +306,10 @@ class Proxy(ModelRoutes):
     def model_for(self, incoming: Incoming) -> Model:
         """The model of the program's rollout."""
         return self._program(incoming).model
+
+    async def _mcp(self, incoming: Incoming) -> Reply:
+        program = self._program(incoming)
+        return await mcp_reply(incoming, program.tools, program.call_tool)
 
     async def _tool(self, incoming: Incoming) -> Reply:
         prefix, name = incoming.path[:7], incoming.path[7:]

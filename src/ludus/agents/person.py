@@ -107,9 +107,9 @@ class _PersonAgent(Agent):
         async with self._agent.share() as agent:
             yield type(self)(agent, self._screen)
 
-    def equip(self, shared: Any) -> Any:
+    def equip(self, shared: Any, resources: type[Any]) -> Any:
         """What the environment's agent makes of it."""
-        return self._agent.equip(shared)
+        return self._agent.equip(shared, resources)
 
 
 class PersonAsModelAgent(_PersonAgent):

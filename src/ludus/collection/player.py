@@ -39,7 +39,7 @@ class Player:
         times_steps: bool = False,
     ) -> None:
         self.environment = environment
-        self.shared = agent.equip(shared)
+        self.shared = agent.equip(shared, environment.resources)
         self.agent = agent
         self.model = model
         self.signer = Signer(environment)

@@ -56,6 +56,7 @@ class SupervisedSandbox(Sandbox):
         self._turn = asyncio.Lock()
         self.gone = False
         self._exchanging = False
+        self._runs_long = False  # whether a program runs that may take hours: calls must not wait for it
         self._oom_kills = 0
         self._died_of_memory = False  # the kernel killed the supervisor: all later programs are out of memory too
         self._stderr = ""
@@ -182,7 +183,12 @@ class SupervisedSandbox(Sandbox):
             return {"out_of_memory": True, "stdout": 0}, b""
         if self.gone:
             raise SandboxError("the sandbox is gone")
+        if self._runs_long:
+            raise SandboxError("the sandbox runs the agent's program, and a second call would wait for its end")
         async with self._turn:
+            if self.gone:  # closed while this call waited for its turn
+                raise SandboxError("the sandbox is gone")
+            self._runs_long = stop is not None and head["keep_last"]
             try:
                 async with asyncio.timeout(within):
                     return await self._exchange(head, body, stop)
@@ -199,6 +205,8 @@ class SupervisedSandbox(Sandbox):
             except BaseException:  # cancelled: the program must not go on, and its reply must not be read by the next
                 await asyncio.shield(self.close())
                 raise
+            finally:
+                self._runs_long = False
 
     async def _exchange(
         self, head: dict[str, Any], body: bytes, stop: asyncio.Event | None

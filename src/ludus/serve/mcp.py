@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self
 
-import orjson
-
 from ludus.errors import missing_extra
+from ludus.http.mcp import call_result, listed
 from ludus.http.messages import Receive, Refusal, Scope, Send
 from ludus.runtime.boundary import step
 from ludus.runtime.encoding import encode
@@ -82,16 +81,7 @@ def tool_server(sessions: Sessions, find: FindSession) -> Server[Any]:
             offered = _offered(await find(context.request))
         except Refusal:
             offered = sessions.fresh().tools()
-        return types.ListToolsResult(
-            tools=[
-                types.Tool(
-                    name=tool["name"],
-                    description=tool.get("description") or "",
-                    input_schema=tool.get("parameters") or {"type": "object"},
-                )
-                for tool in offered
-            ]
-        )
+        return types.ListToolsResult.model_validate({"tools": listed(offered)})
 
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
@@ -121,10 +111,4 @@ def _offered(session: Session) -> list[dict[str, Any]]:
 def _result(text: str, *, failed: bool) -> CallToolResult:
     from mcp import types
 
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        value = None
-    structured = value if isinstance(value, dict) and not failed else None
-    content = [types.TextContent(text=text)]
-    return types.CallToolResult(content=list(content), structured_content=structured, is_error=failed)
+    return types.CallToolResult.model_validate(call_result(text, failed=failed))

@@ -22,7 +22,7 @@ from ludus.agents.command_proxy import ProgramCalls, Proxy
 from ludus.agents.harness.declaration import Declaration, file_content, filled_in, read_declaration
 from ludus.agents.harness.installing import Installation, require
 from ludus.episode import Episode
-from ludus.errors import Failure
+from ludus.errors import Failure, UserError
 from ludus.response import Item, texts_of
 from ludus.rollout import Job
 from ludus.runtime.keys import without_keys_and_paths
@@ -76,6 +76,8 @@ class HarnessAgent(Agent):
         max_steps: PositiveInt = 200
         #: give the model its own turns back as it wrote them (`exact`), or as the program sends them (`as_sent`)
         restore: Literal["exact", "as_sent"] = "exact"
+        #: whether the task's tools reach the program over MCP: `auto` if the environment has no sandbox
+        tools: Literal["auto", "always", "never"] = "auto"
         #: further arguments of the program
         arguments: list[str] = []
         #: where the program runs if the environment has no sandbox
@@ -106,8 +108,11 @@ class HarnessAgent(Agent):
                 if playing._provider is not None:
                     await playing._provider.close()
 
-    def equip(self, shared: Any) -> Any:
+    def equip(self, shared: Any, resources: type[Any]) -> Any:
         """Mount the programs in the sandboxes of the environment's sessions."""
+        if resources.toolbox and self._serves_tools(resources):
+            for harness in self._harnesses:
+                _require_mcp(harness.declaration)
         if not isinstance(shared, SandboxProvider):
             return shared
         for equipment in dict.fromkeys(harness.equipment for harness in self._harnesses):
@@ -131,6 +136,10 @@ class HarnessAgent(Agent):
             episode.note(harness=harness.declaration.label)
             return reason
 
+    def _serves_tools(self, resources: type[Any]) -> bool:
+        chosen = self.config.tools
+        return chosen == "always" or (chosen == "auto" and not issubclass(resources, SandboxResources))
+
     async def _play(self, episode: Episode, harness: _Harness, program: ProgramCalls) -> str:
         resources, prompt = episode.resources, _prompt(list(episode.items))
         if isinstance(resources, SandboxResources):
@@ -146,6 +155,8 @@ class HarnessAgent(Agent):
 
     async def _run(self, episode: Episode, harness: _Harness, program: ProgramCalls, place: _Place) -> str:
         declaration, sandbox, workdir = harness.declaration, place.sandbox, place.workdir
+        if program.tools and self._serves_tools(type(episode.resources)):
+            declaration = _require_mcp(declaration).with_tools()
         url = await sandbox.route(int(program.url.rpartition(":")[2]))
         values = {
             "url": url,
@@ -183,12 +194,22 @@ class HarnessAgent(Agent):
         return _reason(declaration, program, result)
 
 
+def _require_mcp(declaration: Declaration) -> Declaration:
+    """A declaration of a program that can use the task's tools."""
+    if declaration.tools is None:
+        cause = f"{declaration.name} cannot use the tools of this environment: its declaration knows no MCP client"
+        raise UserError(cause, "Choose another harness with agent.name, or leave the tools out with agent.tools=never")
+    return declaration
+
+
 def _reason(declaration: Declaration, program: ProgramCalls, result: ExecResult) -> str:
     """Why the rollout stopped. Raises its failure."""
     if program.refused:  # most programs end with an error then; that is the model's doing
         return "max_steps"
     if program.failure is not None:  # some programs end well all the same
         raise program.failure
+    if program.tool_failure is not None:
+        raise program.tool_failure
     if result.exit_code not in declaration.exit_codes:
         said = " ".join((result.stderr.decode(errors="replace").strip() or result.text).split())[-500:]
         raise Failure("exit", f"{declaration.label} ended: {result.why}: {without_keys_and_paths(said)}")

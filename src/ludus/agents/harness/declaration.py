@@ -68,7 +68,10 @@ class ShellTool(BaseModel):
 
 
 class ToolServer(BaseModel):
-    """How the program learns of an MCP server with the task's tools."""
+    """How the program learns of an MCP server with the task's tools: what is added to the declaration.
+
+    A file that is there already gets further keys.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -140,6 +143,16 @@ class Declaration(BaseModel):
     def limits(self) -> SandboxLimits:
         """The limits that the program needs at least."""
         return replace(PROGRAM_LIMITS, memory_mb=self.memory_mb, processes=self.processes)
+
+    def with_tools(self) -> Declaration:
+        """The declaration of a program that learns of the MCP server with the task's tools."""
+        if self.tools is None:
+            return self
+        files = {**self.files, **self.tools.files}
+        for path in self.files.keys() & self.tools.files.keys():
+            files[path] = {**self.files[path], **self.tools.files[path]}
+        command, env = [*self.command, *self.tools.arguments], {**self.env, **self.tools.env}
+        return self.model_copy(update={"command": command, "env": env, "files": files})
 
     @property
     def label(self) -> str:
