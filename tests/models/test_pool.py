@@ -4,28 +4,79 @@ from __future__ import annotations
 
 import heapq
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from ludus.model import ServerLoad
 from ludus.models.pool import Pool
 
 
 def test_a_session_keeps_its_endpoint_until_it_is_forgotten():
     pool = Pool(["a", "b", "c"])
-    home = pool.take("s", 0)
-    for other in range(20):
-        pool.take(f"other {other}", 0)
-    assert pool.take("s", 0) is home
-    pool.forget("s")
-    assert pool.take("s", 0) is not home
+    home = pool.take("s-0", 0)
+    for _ in range(20):
+        pool.take("s-0", 0)
+    assert home.outstanding == 21
+    pool.forget("s-0")
+    assert pool.take("s-0", 0) is not home
 
 
-def test_new_sessions_go_to_the_endpoint_with_the_fewest_outstanding_requests():
+def test_repeats_of_a_task_share_an_endpoint_in_every_process():
+    urls = [f"http://server-{number}/v1" for number in range(8)]
+    homes = set()
+    for _ in range(3):  # worker processes
+        pool = Pool(urls)
+        for task in range(40):
+            taken = [pool.take(f"task-{task}-{repeat}", 0) for repeat in range(4)]
+            homes.add((task, taken[0].url))
+            assert len({endpoint.url for endpoint in taken[:2]}) == 1
+            for endpoint in taken:
+                pool.answered(endpoint, 0.1)
+    assert len(homes) == 40
+    assert {url for _, url in homes} == set(urls)
+
+
+def test_a_server_that_goes_moves_only_its_own_tasks():
+    urls = [f"http://server-{number}/v1" for number in range(8)]
+
+    def homes(count: int) -> dict[int, str]:
+        pool, urls_of = Pool(urls[:count]), {}
+        for task in range(200):
+            endpoint = pool.take(f"task-{task}-0", 0)
+            urls_of[task] = endpoint.url
+            pool.answered(endpoint, 0.1)
+        return urls_of
+
+    before, after = homes(8), homes(7)
+    assert all(after[task] == url for task, url in before.items() if url != urls[7])
+
+
+@given(st.lists(st.integers(0, 9), max_size=60), st.lists(st.floats(0.001, 10), min_size=3, max_size=3))
+def test_no_endpoint_gets_far_more_new_rollouts_than_the_others(tasks, latencies):
     pool = Pool(["a", "b", "c"])
-    for number in range(30):
-        pool.take(str(number), 0)
-    assert [endpoint.outstanding for endpoint in pool.endpoints] == [10, 10, 10]
+    for endpoint, latency in zip(pool.endpoints, latencies, strict=True):
+        endpoint.latency = latency
+    for number, task in enumerate(tasks):
+        pool.take(f"{task}-{number}", 0)
+    assert max(endpoint.outstanding for endpoint in pool.endpoints) <= 1.25 * len(tasks) / 3 + 3
+
+
+def test_a_full_server_gets_no_new_rollout_while_another_has_room():
+    pool = Pool(["a", "b"])
+    pool.endpoints[0].load = ServerLoad(running=8, waiting=4, cache=0.99)
+    pool.endpoints[1].load = ServerLoad(running=8, waiting=0, cache=0.5)
+    for number in range(20):
+        assert pool.take(f"task-{number}-0", 0).url == "b"
+
+
+def test_rollouts_that_leave_an_endpoint_are_counted():
+    pool = Pool(["a", "b"])
+    home = pool.take("s-0", 0)
+    pool.unreachable(home, 0)
+    assert pool.take("s-0", 0.5) is not home
+    assert [stats["moved"] for stats in pool.stats() if stats["url"] == home.url] == [1]
+    assert sum(stats["moved"] for stats in pool.stats()) == 1
 
 
 def test_an_unreachable_endpoint_is_skipped_longer_each_time_and_probed_with_one_request():
@@ -56,6 +107,16 @@ def test_concurrent_failures_of_an_endpoint_count_as_one_outage():
         if endpoint.url == "a":
             pool.unreachable(endpoint, 1.0)
     assert pool.endpoints[0].outages == 1
+
+
+def test_an_endpoint_that_answers_what_it_had_taken_is_skipped_all_the_same():
+    pool = Pool(["a", "b"])
+    draining = pool.take("s-0", 0)
+    draining.outstanding += 2
+    pool.unreachable(draining, 0)
+    pool.answered(draining, 0.1)
+    pool.unreachable(draining, 0.2)
+    assert not draining.available(0.3)
 
 
 def test_a_request_still_gets_an_endpoint_when_all_are_down():

@@ -19,7 +19,7 @@ from ludus.models.server_metrics import read_server_load
 def test_an_engine_answers_every_request_once_and_keeps_its_books(rows: list[tuple[int, int, int]]) -> None:
     engine, finished = EngineModel(EngineSpeed(cache_tokens=300, most_running=8)), []
     requests = [
-        EngineRequest([(task, 40), ((task, own), 10)], output, ("answer", number))
+        EngineRequest([(task, 40), ((task, own), 10)], output, (task, own + 1) if number % 2 else ("answer", number))
         for number, (task, own, output) in enumerate(rows)
     ]
     for request in requests:

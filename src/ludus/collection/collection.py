@@ -246,6 +246,7 @@ class Collection(Results):
         resumed = {"resumed": progress.resumed, "turns_kept": progress.turns_kept}
         self.metrics["checkpoints"] = {**resumed, "started_over": progress.started_over}
         self.warnings += [*collector.watchdog.warnings().values(), *_deaths(self.metrics["workers"]["died"])]
+        self.warnings += _moved(self.metrics["model"].get("endpoints") or ())
         if progress.started_over:
             self.warnings.append(_started_over(progress.started_over))
         for environment in self._environments.all():
@@ -287,6 +288,15 @@ def _deaths(count: int) -> list[str]:
     """The warning that worker processes died."""
     played = "What they were playing was played again" if count > 1 else "What it was playing was played again"
     return [f"{count} worker process{'es' * (count > 1)} died. {played}"] if count else []
+
+
+def _moved(endpoints: Iterable[dict[str, Any]]) -> list[str]:
+    """The warnings that rollouts went on at another endpoint."""
+    return [
+        f"{moved} rollouts moved from {endpoint['url']} to another endpoint: it was unreachable or answered 503"
+        for endpoint in endpoints
+        if (moved := endpoint.get("moved"))
+    ]
 
 
 def _started_over(count: int) -> str:

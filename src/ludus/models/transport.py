@@ -128,6 +128,8 @@ class Transport:
                 if pause is None:
                     return reply
                 self.retried[f"http_{reply.status}"] += 1
+                if reply.status == 503 and self.pool.others_available(endpoint, perf_counter()):
+                    pause = 0.0
             if pause:
                 await asyncio.sleep(pause)
 
@@ -192,11 +194,15 @@ class Transport:
             else:
                 self.pool.failed(endpoint)
             raise
-        seconds = perf_counter() - began
+        now = perf_counter()
+        seconds = now - began
         if reply.connect_seconds:
             seconds -= reply.connect_seconds
             self.waited += reply.connect_seconds
-        self.pool.answered(endpoint, seconds)
+        if reply.status == 503 and self.pool.others_available(endpoint, now):  # it drains, or its proxy has lost it
+            self.pool.unreachable(endpoint, now)
+        else:
+            self.pool.answered(endpoint, seconds)
         if observer is not None and reply.status == 200:
             observer.answered(seconds)
         return reply

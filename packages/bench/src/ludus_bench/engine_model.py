@@ -112,7 +112,7 @@ class EngineModel:
             request = self.waiting[0]
             cached = self._cached(request.blocks)
             needed = sum(tokens for name, tokens in request.blocks if name not in self._cache)
-            pinned_idle = sum(tokens for name, tokens in cached if not self._pins.get(name))
+            pinned_idle = sum(self._cache[name] for name, _ in cached if not self._pins.get(name))
             free = self.speed.cache_tokens - self._used + self._idle - pinned_idle
             if needed > free and self.running:
                 return
@@ -137,7 +137,7 @@ class EngineModel:
             if name in self._cache:
                 self._cache.move_to_end(name)
                 if not self._pins.get(name):
-                    self._idle -= tokens
+                    self._idle -= self._cache[name]
             else:
                 self._make_room(tokens)
                 self._cache[name] = tokens
