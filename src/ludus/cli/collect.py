@@ -188,6 +188,7 @@ def _why_none_completed(collection: Collection) -> str:
 async def _until_stopped(collection: Collection, collector: Collector, watch: Watcher) -> None:
     """Run the collection until it ends, or until Ctrl-C, SIGTERM or a request in control.json."""
     from ludus.collection.control import follow, forget
+    from ludus.collection.run_status import write_status
 
     cancel_on_sigterm()
     collecting, files = asyncio.current_task(), collection.files
@@ -195,11 +196,14 @@ async def _until_stopped(collection: Collection, collector: Collector, watch: Wa
         await collection.run(collector, watch)
         return
     following = asyncio.create_task(follow(files.control, collector.control, collecting.cancel))
+    reporting = asyncio.create_task(write_status(files.status, collector))
     try:
         await collection.run(collector, watch)
     finally:
         following.cancel()
+        reporting.cancel()
         forget(files.control)
+        forget(files.status)
 
 
 def _resume_command(collection: Collection) -> str:

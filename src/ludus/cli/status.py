@@ -1,25 +1,40 @@
-"""`ludus status`: the servers of a launch and their health."""
+"""`ludus status`: the load of a run's endpoints or of a model server; the servers of a launch and their health."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 
 def status(
-    head: Annotated[str, typer.Argument(metavar="URL", help="The head's address.")] = "http://127.0.0.1:11000",
+    target: Annotated[
+        str, typer.Argument(metavar="RUN|URL", help="A run, a model server, or the head of ludus serve.")
+    ] = "http://127.0.0.1:11000",
     token_env: Annotated[str, typer.Option(help="The variable with the servers' token.")] = "LUDUS_TOKEN",
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the running servers with their health.
+    """Show what each model endpoint of a run does and what limits the run, or the servers of ludus serve.
 
-    Example: ludus status --json
+    A run that is being collected: ludus status runs/first
+
+    A server of vLLM, SGLang or llama.cpp: ludus status http://127.0.0.1:8000
+
+    The servers of ludus serve: ludus status --json
     """
+    from ludus.cli.endpoint_status import run_status, server_status, show
     from ludus.cli.screen import safe_json, stdout_console
 
-    health = asyncio.run(_ask(head.rstrip("/"), token_env))
+    is_url = target.startswith(("http://", "https://"))
+    if (load := server_status(target) if is_url else run_status(Path(target))) is not None:
+        if json_:
+            print(safe_json(load))
+        else:
+            show(stdout_console(), load)
+        return
+    health = asyncio.run(_ask(target.rstrip("/"), token_env))
     if json_:
         print(safe_json(health))
     else:

@@ -22,6 +22,7 @@ class StageReport:
     stages: Counter[str] = field(default_factory=Counter)
     changed: float = 0.0
     closing_since: float | None = None
+    limit: int | None = None  # how many rollouts may be in flight there, if that adapts
 
     @classmethod
     def of(cls, episodes: Iterable[Episode], in_groups: int = 0) -> StageReport:
@@ -49,6 +50,7 @@ class Progress:
     last_change: float = field(default_factory=time.perf_counter)
     workers_ready: float | None = None  # when the first work was handed to worker processes
     in_flight: set[Episode] = field(default_factory=set)
+    adaptive_limit: Callable[[], int | None] = lambda: None  # how many rollouts may be in flight here, if that adapts
     in_groups: Callable[[], int] = lambda: 0  # rollouts that wait for the group's other rollouts or its verdict
     workers: dict[int, StageReport] = field(default_factory=dict)  # by the number of the worker process
     notices: list[str] = field(default_factory=list)
@@ -85,7 +87,9 @@ class Progress:
 
     def reports(self) -> list[StageReport]:
         """The rollouts in flight, here and in each worker process."""
-        return [StageReport.of(self.in_flight, self.in_groups()), *self.workers.values()]
+        own = StageReport.of(self.in_flight, self.in_groups())
+        own.limit = self.adaptive_limit()
+        return [own, *self.workers.values()]
 
     def waiting(self) -> Counter[str]:
         """The number of rollouts per stage. Stage `group`: waiting for the group's other rollouts or its verdict."""

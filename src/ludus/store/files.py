@@ -50,7 +50,7 @@ class Files:
     def _name_others(self) -> None:
         self.failures, self.run = self.beside(FAILURES), self.beside("run.json")
         self.metrics, self.turns = self.beside("metrics.json"), self.beside("turns.jsonl")
-        self.control = self.beside("control.json")
+        self.control, self.status = self.beside("control.json"), self.beside("status.json")
 
     def beside(self, name: str) -> Path:
         """A file of the run, which other runs in the same folder have under another name."""

@@ -178,12 +178,18 @@ class LeasingEngine(ABC):
         worker.confirm_turns(len(turns))
 
     def _take_report(
-        self, worker: WorkerConnection, stages: dict[str, int], changed: float, closing: float | None
+        self,
+        worker: WorkerConnection,
+        stages: dict[str, int],
+        changed: float,
+        closing: float | None,
+        limit: int | None,
     ) -> None:
         now, report = perf_counter(), StageReport()
         report.stages.update(stages)
         report.changed = now - changed
         report.closing_since = now - closing if closing is not None else None
+        report.limit = limit
         self._collector.progress.workers[worker.number] = report
 
     async def _watch(self, worker: WorkerConnection) -> None:

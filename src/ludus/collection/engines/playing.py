@@ -138,8 +138,9 @@ class Playing:
         settings, results, enter = self._settings, self._results, self._stack.enter_async_context
         options, model = settings.options, settings.model
         model.capture_tokens = tokens = options.play.tokens
-        if self.gate is not None:
-            model.observer = self.gate
+        if (gate := self.gate) is not None:
+            model.observer = gate
+            self._progress.adaptive_limit = lambda: gate.adaptive.limit
         async with contextlib.AsyncExitStack() as on_error:
             on_error.push_async_exit(self._stack)
             await enter(self._watchdog)

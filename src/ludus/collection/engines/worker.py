@@ -176,7 +176,7 @@ class _Worker:
         """Tell in which stages the rollouts are, as ages in seconds, and what the watchdog saw."""
         now, report = perf_counter(), StageReport.of(self._progress.in_flight, self._progress.in_groups())
         closing = now - report.closing_since if report.closing_since is not None else None
-        stages = [report.stages, now - report.changed, closing]
+        stages = [report.stages, now - report.changed, closing, self._progress.adaptive_limit()]
         self._writer.write(frame({"stages": stages, "watchdog": self._watchdog.drain(), **self._progress.drain()}))
 
     def _report_blocking(self) -> None:
