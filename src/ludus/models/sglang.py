@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from ludus.dialects.chat_stream import ChatStream
 from ludus.model import Request
+from ludus.models.server_stops import Route
 from ludus.models.token_server import NoRouteError, TokenServerModel, id_list
 from ludus.response import Response
 
@@ -30,6 +31,9 @@ class SglangModel(TokenServerModel):
 
     asks_for_tokens: ClassVar[dict[str, Any]] = {"logprobs": True, "return_token_ids": True}
     ways: ClassVar[tuple[str, ...]] = ("input_ids",)
+    stop_routes: ClassVar[dict[str, Route]] = {"pause": ("/pause_generation", {"mode": "in_place"})}
+    resume_route: ClassVar[Route] = ("/continue_generation", {})
+    stop_hint: ClassVar[str] = "Start a newer SGLang, which has /pause_generation"
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

@@ -7,6 +7,7 @@ cannot be continued is rendered as a whole again: the record says why.
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -17,6 +18,7 @@ from ludus.http.connection import HttpReply
 from ludus.model import Request
 from ludus.models.history import Continuation, EarlierReasoning, NewSequence, keep_history, render_async
 from ludus.models.openai import OpenAIModel
+from ludus.models.server_stops import Route, ServerStops
 from ludus.models.transport import Transport
 from ludus.response import Item, Response
 from ludus.runtime.encoding import compact
@@ -53,14 +55,32 @@ class TokenServerModel(OpenAIModel):
     asks_for_tokens: ClassVar[dict[str, Any]] = {"logprobs": True}
     #: The ways to send ids, best first. `chat` is none of them: it is what is left.
     ways: ClassVar[tuple[str, ...]] = ()
+    #: The routes that stop generation: `pause` freezes requests, `drain` finishes them. Then that to go on, and a hint.
+    stop_routes: ClassVar[dict[str, Route]] = {}
+    resume_route: ClassVar[Route] = ("/resume", {})
+    stop_hint: ClassVar[str] = ""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         urls, headers = self._urls(), self._transport.headers
         self._transport = _ServerTransport(self.name, urls, headers, config.retries, self._http_options())
+        self._stops = ServerStops(self._transport, self.stop_routes, self.resume_route, self.stop_hint)
         self._continuation = Continuation(earlier_reasoning=config.earlier_reasoning, learns=True)
         self._ways = list(self.ways)
         self._explained = 0
+
+    def servers_stopped(self, how: str) -> AbstractAsyncContextManager[None]:
+        """Stop all servers at once, to change their weights: `pause` freezes what they generate, `drain` waits for it.
+
+        async with model.servers_stopped("drain"):
+            update_weights()
+        """
+        return self._stops.stopped(how)
+
+    def stats(self) -> dict[str, Any]:
+        """What `OpenAIModel` counts, and the last stops of the servers."""
+        stops = self._stops.stats()
+        return {**super().stats(), **({"stops": stops} if stops else {})}
 
     async def respond(self, request: Request) -> Response:
         """Answer one request: with the ids of the rollout so far if there are any."""

@@ -146,15 +146,21 @@ class Transport:
         return [endpoint.load for endpoint in endpoints]
 
     async def _load(self, endpoint: Endpoint) -> ServerLoad | None:
-        client = self._clients.get(endpoint.url) or self._open(endpoint)
-        base, mark, query = endpoint.url.partition("?")
-        parts = urlsplit(f"{base.rstrip('/').removesuffix('/v1')}/metrics")
         try:
             async with asyncio.timeout(_LOAD_SECONDS):
-                reply = await client.request("GET", parts.path + mark + query, b"")
+                reply = await self.ask(endpoint, "GET", "/metrics")
         except (Failure, TimeoutError, OSError):
             return None
         return read_server_load(reply.body.decode("utf-8", "replace")) if reply.status == 200 else None
+
+    async def ask(self, endpoint: Endpoint, method: str, path: str, body: bytes = b"") -> HttpReply:
+        """Ask an endpoint itself, and not its model: a route that is not below `/v1`."""
+        client = self._clients.get(endpoint.url) or self._open(endpoint)
+        base, _, key = endpoint.url.partition("?")
+        path, _, query = path.partition("?")
+        target = urlsplit(f"{base.rstrip('/').removesuffix('/v1')}{path}").path
+        queries = "&".join(filter(None, (query, key)))
+        return await client.request(method, f"{target}?{queries}" if queries else target, body)
 
     def stats(self) -> dict[str, Any]:
         """Endpoints, retries by kind, and the time spent connecting."""

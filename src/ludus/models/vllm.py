@@ -20,6 +20,7 @@ from ludus.http.connection import HttpReply
 from ludus.model import Request
 from ludus.models import chatml
 from ludus.models.history import NewSequence
+from ludus.models.server_stops import Route
 from ludus.models.token_response import token_response
 from ludus.models.token_server import TokenServerModel, cut_at_stop, id_list
 from ludus.models.transformers_prompt import items_of
@@ -54,6 +55,8 @@ class VllmModel(TokenServerModel):
         "return_token_ids": True,
     }
     ways: ClassVar[tuple[str, ...]] = ("generate", "completions")
+    stop_routes: ClassVar[dict[str, Route]] = {"pause": ("/pause?mode=keep", {}), "drain": ("/pause?mode=wait", {})}
+    stop_hint: ClassVar[str] = "Start vLLM with VLLM_SERVER_DEV_MODE=1, which adds the routes for training"
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

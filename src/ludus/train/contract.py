@@ -15,8 +15,9 @@ import contextlib
 import dataclasses
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from itertools import count
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from ludus.collection.collection import Collection, Environments
 from ludus.collection.collector import Collector
@@ -188,12 +189,21 @@ class GroupFeed:
         self._schedule.wake()
 
     @contextlib.asynccontextmanager
-    async def updating(self, version: int | None = None) -> AsyncIterator[None]:
+    async def updating(
+        self, version: int | None = None, *, servers: Literal["run", "pause", "drain"] = "run"
+    ) -> AsyncIterator[None]:
         """Change the weights inside: a policy in this process pauses between two batches, and then has a new version.
 
-        Rollouts in flight go on with the new weights; each of their calls records its own version.
+        The model servers run on, or stop all at once: `pause` freezes the calls in flight, which go on with the new
+        weights; `drain` waits for them. `metrics.json` records under `model.stops` what each server did. Rollouts in
+        flight go on with the new weights; each of their calls records its own version.
         """
-        paused = getattr(self.collection.model, "paused", contextlib.nullcontext)
+        model = self.collection.model
+        paused = getattr(model, "paused", contextlib.nullcontext)
+        if servers != "run":
+            if not hasattr(model, "servers_stopped"):
+                raise UserError(f"{model.name} has no servers that can {servers}", "Use a model of vllm: or sglang:")
+            paused = partial(model.servers_stopped, servers)
         async with paused():
             yield
             self.update(version)
