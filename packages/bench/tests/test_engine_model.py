@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from random import Random
 from statistics import fmean
-from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
-from ludus_bench.engine_model import Block, EngineModel, EngineRequest, EngineSpeed
+from ludus_bench.admission import serve
+from ludus_bench.engine_model import EngineModel, EngineRequest, EngineSpeed
 
 from ludus.collection.adaptive import Adaptive
-from ludus.collection.fleet_load import Fleet
 from ludus.models.server_metrics import read_server_load
 
 
@@ -43,48 +41,6 @@ def test_repeats_of_a_prompt_are_computed_once() -> None:
     while engine.running or engine.waiting:
         engine.step()
     assert (engine.queries, engine.hits) == (10_000, 9_000)
-
-
-class Second(NamedTuple):
-    """What is so after a second."""
-
-    limit: int
-    usage: float
-    preempted: int
-
-
-def serve(
-    adaptive: Adaptive, engine: EngineModel, seconds: int, *, turns: int = 1, reports: bool = True
-) -> list[Second]:
-    """Play endless rollouts on an engine with so many calls each."""
-    fleet, now, number, random = Fleet(), 0.0, 0, Random(1)
-    history: list[Second] = []
-    rollouts: dict[EngineRequest, tuple[int, int, float]] = {}
-
-    def ask(rollout: int, turn: int, blocks: list[Block]) -> None:
-        asked, output = ((rollout, turn, "asked"), random.randrange(300, 700)), random.randrange(50, 350)
-        request = EngineRequest([*blocks, asked], output, (rollout, turn, "answered"))
-        rollouts[request] = (rollout, turn, now)
-        engine.submit(request)
-
-    for _ in range(seconds):
-        for _ in range(10):
-            while len(rollouts) < adaptive.limit:
-                number += 1
-                ask(number, 0, [])
-            for request in engine.step():
-                rollout, turn, since = rollouts.pop(request)
-                adaptive.answered(now - since, len(rollouts) + 1, now)
-                if turn + 1 < turns:
-                    ask(rollout, turn + 1, [*request.blocks, (request.answer, request.output_tokens)])
-                else:
-                    adaptive.ended()
-            now += engine.slice_seconds
-        load = fleet.take([read_server_load(engine.metrics())] if reports else [None])
-        if load is not None:
-            adaptive.reported(load, len(rollouts), now)
-        history.append(Second(adaptive.limit, engine.cache_usage, engine.preempted))
-    return history
 
 
 SPEED = EngineSpeed(cache_tokens=100_000, most_running=256)
