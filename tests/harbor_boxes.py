@@ -10,7 +10,7 @@ import pytest
 from root_file_systems import new_image_cache, root_file_system
 from sandboxes import needs
 
-from ludus import Environment, ScriptedModel, collect
+from ludus import Environment, Request, ScriptedModel, collect
 from ludus.environments.terminal import qualify
 from ludus.rollout import Rollout
 from ludus.sandbox.building import problem_with_builds
@@ -33,14 +33,27 @@ def new_cache(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"resources.bases": base, "resources.sandbox.warm": 0}
 
 
-def played(which: str, script: Any = None, **settings: Any) -> list[Rollout]:
-    """The rollouts of the tasks of a folder, each by its own solution or by a script."""
+def played(which: str, *scripts: Any, **settings: Any) -> list[Rollout]:
+    """The rollouts of the tasks of a folder, each task with each script, in one collection.
+
+    A script may be a function of the task; None is the task's own solution, which is played if there is no script.
+    """
     environment = Environment.load(which)
     environment.configure(settings)
-    rows = [dict(row) for row in environment.rows().rows(0)]  # type: ignore[union-attr]
-    rollouts = []
-    for row in rows:
+    attempts: list[tuple[dict[str, Any], list[Any]]] = []
+    for row in environment.rows().rows(0):  # type: ignore[union-attr]
         task = environment.task(json.loads(json.dumps(row)))
-        turns = qualify.oracle(task) if script is None else script(task) if callable(script) else script
-        rollouts += collect(environment.copy(), input=[row], model=ScriptedModel(turns)).rollouts
-    return rollouts
+        for script in scripts or (None,):
+            turns = qualify.oracle(task) if script is None else script(task) if callable(script) else script
+            asked = {**row["responses_create_params"], "metadata": {"attempt": str(len(attempts))}}
+            attempts.append(({**row, "responses_create_params": asked}, turns))
+
+    def respond(request: Request) -> Any:
+        return attempts[int(request.params["metadata"]["attempt"])][1][request.turn]
+
+    rollouts = collect(environment, input=[row for row, _ in attempts], model=ScriptedModel(respond)).rollouts
+    return sorted(rollouts, key=_attempt)
+
+
+def _attempt(rollout: Rollout) -> int:
+    return int(rollout.job.row["responses_create_params"]["metadata"]["attempt"])

@@ -35,14 +35,21 @@ def running(*commands: str) -> list[Any]:
     return [*({"call": "bash", "arguments": {"command": command}} for command in commands), "Done."]
 
 
+def cheating(name: str) -> Any:
+    """A script that cheats in this way."""
+    return lambda task: qualify.exploits(task)[f"grader/{name}"]
+
+
 @needs_images
-@pytest.mark.parametrize("name", OFFLINE)
-def test_a_task_runs_unchanged(base: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_tasks_runs_unchanged(
+    base: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LUDUS_TEST_SECRET", "of the host")
-    (right,) = played(f"harbor:{TASKS / name}", **base)
-    assert (right.reward, right.error) == (1.0, None)
-    (wrong,) = played(f"harbor:{TASKS / name}", ["Done."], **base)
-    assert (wrong.reward, wrong.error) == (0.0, None)
+    for name in OFFLINE:
+        shutil.copytree(TASKS / name, tmp_path / name)
+    rollouts = played(f"harbor:{tmp_path}", None, ["Done."], **base)
+    verdicts = [(rollout.job.row["task_name"], rollout.reward, rollout.error) for rollout in rollouts]
+    assert verdicts == [(name, reward, None) for name in sorted(OFFLINE) for reward in (1.0, 0.0)]
 
 
 @needs_images
@@ -74,19 +81,30 @@ def test_a_model_cannot_claim_that_the_network_is_missing(base: dict[str, Any], 
 
 
 @needs_images
-@pytest.mark.parametrize("cheat", ["verdict_in_advance", "waits", "own_tests", "linked_tests", "git_hooks", "conftest"])
-def test_a_cheat_earns_nothing_in_the_agents_own_box(base: dict[str, Any], cheat: str) -> None:
-    (rollout,) = played(f"harbor:{TASKS / 'hello'}", lambda task: qualify.exploits(task)[f"grader/{cheat}"], **base)
-    assert (rollout.reward, rollout.error) == (0.0, None)
+def test_a_cheat_earns_nothing_in_the_agents_own_box(base: dict[str, Any]) -> None:
+    names = ("verdict_in_advance", "waits", "own_tests", "linked_tests", "git_hooks", "conftest", "path")
+    rollouts = played(f"harbor:{TASKS / 'hello'}", *map(cheating, names), **base)
+    assert [(rollout.reward, rollout.error) for rollout in rollouts] == [(0.0, None)] * len(names)
+    planted = rollouts[-1].verdict
+    assert planted is not None
+    assert planted.values["problem"].endswith("; after the task's own solution it writes a reward")
+
+
+@needs_images
+def test_a_missing_reward_is_a_failure_unless_the_solution_gets_one(base: dict[str, Any], tmp_path: Path) -> None:
+    for name, test in {"none": "true", "nan": "echo nan > /logs/verifier/reward.txt"}.items():
+        shutil.copytree(TASKS / "hello", tmp_path / name)
+        (tmp_path / name / "tests/test.sh").write_text(test)
+    shutil.copytree(TASKS / "hello", tmp_path / "unsolved", ignore=shutil.ignore_patterns("solution"))
+    rollouts = played(f"harbor:{tmp_path}", cheating("path"), **base)
+    assert [rollout.reward for rollout in rollouts] == [None] * 3
+    assert [rollout.error and rollout.error.kind for rollout in rollouts] == ["bad_verdict"] * 3
 
 
 @needs_images
 def test_programs_that_the_model_planted_do_not_reach_a_separate_verifier(base: dict[str, Any]) -> None:
-    for cheat in ("grader/path", "grader/waits"):
-        (rollout,) = played(
-            f"harbor:{TASKS / 'separate'}", lambda task, cheat=cheat: qualify.exploits(task)[cheat], **base
-        )
-        assert (rollout.reward, rollout.error) == (0.0, None)
+    rollouts = played(f"harbor:{TASKS / 'separate'}", *map(cheating, ("path", "waits")), **base)
+    assert [(rollout.reward, rollout.error) for rollout in rollouts] == [(0.0, None)] * 2
     links = running("ln -s /expected answers/number.txt; ln -s /tests x; echo a > notes.txt")
     (rollout,) = played(f"harbor:{TASKS / 'verifier_image'}", links, **base)
     assert rollout.reward == 0.0
@@ -140,26 +158,19 @@ def test_bad_input_is_one_line_with_its_place(tmp_path: Path, path: str, text: s
 
 
 @needs_images
-@pytest.mark.parametrize(
-    ("path", "text", "problem"),
-    [
-        ("environment/Dockerfile", "FROM ubuntu:1\nRUN true\nRUN false\n", "hello/environment/Dockerfile:3: the step"),
-        (
-            "environment/docker-compose.yaml",
-            "services: {main: {}, db: {}}\n",
-            "the services main, db, and a task has one",
-        ),
-    ],
-)
-def test_a_task_that_cannot_be_built_is_a_bad_row(
-    base: dict[str, Any], tmp_path: Path, path: str, text: str, problem: str
-) -> None:
-    shutil.copytree(TASKS / "hello", tmp_path / "hello")
-    (tmp_path / "hello" / path).write_text(text)
-    (rollout,) = played(f"harbor:{tmp_path / 'hello'}", ["Done."], **base)
-    assert rollout.error is not None
-    assert rollout.error.kind == "bad_row"
-    assert problem in rollout.error.cause
+def test_a_task_that_cannot_be_built_is_a_bad_row(base: dict[str, Any], tmp_path: Path) -> None:
+    for name, path, text in (
+        ("fails", "Dockerfile", "FROM ubuntu:1\nRUN true\nRUN false\n"),
+        ("services", "docker-compose.yaml", "services: {main: {}, db: {}}\n"),
+    ):
+        shutil.copytree(TASKS / "hello", tmp_path / name)
+        (tmp_path / name / "environment" / path).write_text(text)
+    fails, services = (rollout.error for rollout in played(f"harbor:{tmp_path}", ["Done."], **base))
+    assert fails is not None
+    assert services is not None
+    assert (fails.kind, services.kind) == ("bad_row", "bad_row")
+    assert "fails/environment/Dockerfile:3: the step" in fails.cause
+    assert "the services main, db, and a task has one" in services.cause
 
 
 def test_a_variable_of_the_host_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,18 @@ class Judged:
     ended: ExecResult | None = None
     problem: str | None = None  #: why there is nothing to run the script on, which is the agent's doing
     seal: str | None = None  #: the digest of what was carried into the judge's box
+    unreadable: str | None = None  #: what is wrong with the reward file
+
+    @property
+    def passed(self) -> bool:
+        """Whether every reward is 1 or more."""
+        return self.rewards is not None and min(self.rewards.values()) >= 1
+
+    @property
+    def missing(self) -> str:
+        """Why there is no reward."""
+        why = self.ended.why if self.ended is not None else "nothing"
+        return self.unreadable or f"the test script wrote no reward and ended with {why}"
 
     @property
     def misses_network(self) -> str | None:
@@ -49,6 +61,14 @@ class Judged:
         lines = (self.ended.stdout + b"\n" + self.ended.stderr).decode(errors="replace").split("\n")
         words = (" ".join(line.split()) for line in reversed(lines) if line.strip())
         return f"the test script said: {next(words, f'nothing, and {self.ended.why}'):.300}"
+
+
+@dataclass(frozen=True)
+class Control:
+    """What a test script does in a box without an agent."""
+
+    misses_network: str | None  #: what it says for want of a network; None if it passes
+    rewarded: bool  #: whether it writes a reward after the task's own solution
 
 
 @dataclass(frozen=True)
@@ -110,4 +130,9 @@ class Judge:
             ended = await sandbox.exec(["bash", "/tests/test.sh"], timeout=self.seconds, cwd=box.workdir, env=env)
         if not ended.ok and (ended.timed_out or ended.out_of_memory or ended.limit):
             return Judged(ended=ended, problem=f"the test script {ended.why}")
-        return Judged(await read_rewards(sandbox, box.root), ended)
+        try:
+            return Judged(await read_rewards(sandbox, box.root), ended)
+        except Failure as failure:
+            if failure.kind != "bad_verdict":
+                raise
+            return Judged(ended=ended, unreadable=failure.cause)

@@ -14,7 +14,7 @@ import ludus
 from ludus import Failure, Response, UserError, Verdict, tool
 from ludus.environments.terminal.artifacts import PUBLISHED
 from ludus.environments.terminal.boxes import FOLDERS, Box, Files, box_of, contents, reaching, write_files
-from ludus.environments.terminal.judging import Judge, Judged
+from ludus.environments.terminal.judging import Control, Judge, Judged
 from ludus.environments.terminal.settings import Artifact, StepTable, TaskSettings, filled, paths_of
 from ludus.environments.terminal.tasks import ADVICE
 from ludus.environments.terminal.verdicts import KEY, reward_of
@@ -25,8 +25,8 @@ from ludus.sandbox import Sandbox, SandboxSpec
 from ludus.sandbox.resources import LazySandbox, SandboxConfig, SandboxResources
 from ludus.task import digest
 
-#: By the digest of a task: what its test script says for want of a network, judged without any agent; None if it runs.
-_CONTROLS: dict[str, str | None] = {}
+#: By the digest of a task: what its test script does without any agent.
+_CONTROLS: dict[str, Control] = {}
 
 
 class Terminal(SandboxResources):
@@ -179,38 +179,54 @@ class Terminal(SandboxResources):
         if judged.rewards is not None:
             return judged.rewards
         assert judged.ended is not None
-        if self.settings.version != "terminal-bench-1":
-            raise Failure("bad_verdict", f"the test script wrote no reward and ended with {judged.ended.why}")
+        if self._needs_reward(judged):
+            raise Failure("bad_verdict", judged.missing)
         return {KEY: float(judged.ended.ok)}
 
+    def _needs_reward(self, judged: Judged) -> bool:
+        """Whether a reward is missing. The exit code is the verdict of Terminal-Bench 1, unless there is a file."""
+        return judged.unreadable is not None or self.settings.version != "terminal-bench-1"
+
     async def _fairly_judged(self) -> Judged:
-        """The verdict, unless the test script cannot run here for want of a network. That is shown in a box without
-        an agent: with the task's own solution, or untouched. So no model can claim it to escape its verdict."""
+        """The verdict, unless the test script cannot run here. A control shows that: the script in a box without an
+        agent, after the task's own solution. So no model can break the script, or say that a network is missing, to
+        escape its verdict."""
         judged = await self.judge.judge(self.sandbox)
-        passed = judged.rewards is not None and min(judged.rewards.values()) >= 1
-        if passed or judged.misses_network is None:
+        if judged.passed or judged.problem is not None:
             return judged
-        key = digest({"config": self.task.config, "tests": self.task.tests, "step": self.step, "set": str(self.config)})
+        broken = judged.rewards is None and self.judge.fresh is None and self._needs_reward(judged)
+        if not broken and judged.misses_network is None:
+            return judged
+        key = digest({"task": self.task.model_dump(), "step": self.step, "set": str(self.config)})
         if key not in _CONTROLS:
             _CONTROLS[key] = await self._control()
-        if (cause := _CONTROLS[key]) is not None:
+        control = _CONTROLS[key]
+        if judged.misses_network is not None and control.misses_network is not None:
             hint = "give its image what it fetches, or allow hosts: resources.allowed_hosts"
-            raise Failure("bad_verdict", f"the test script cannot run without a network: {cause}; {hint}")
+            raise Failure(
+                "bad_verdict", f"the test script cannot run without a network: {control.misses_network}; {hint}"
+            )
+        if broken and control.rewarded:
+            return replace(judged, problem=f"{judged.missing}; after the task's own solution it writes a reward")
         return judged
 
-    async def _control(self) -> str | None:
+    async def _control(self) -> Control:
+        """Judge the task's own solution, or an untouched box if the task has none."""
+        parts = [step.get("solution") or {} for step in self.task.steps[: self.step + 1]] or [self.task.solution]
         sandbox = await self._opened(self.task)
         try:
-            solution = contents(self.task.solution) if not self.steps else {}
-            if "solve.sh" in solution:
-                env = filled(self.settings.solution.env, self.config.host_env)
-                await write_files(sandbox, solution, "/solution")
-                await sandbox.exec(["bash", "/solution/solve.sh"], timeout=600, cwd=self.box.workdir, env=env)
+            for number, solution in enumerate(map(contents, parts)):
+                if number:
+                    await self._lay_out(self.task, sandbox, number)
+                if "solve.sh" in solution:
+                    env = filled(self.settings.solution.env, self.config.host_env)
+                    await write_files(sandbox, solution, "/solution")
+                    await sandbox.exec(["bash", "/solution/solve.sh"], timeout=600, cwd=self.box.workdir, env=env)
             judged = await self.judge.judge(sandbox)
         finally:
             await sandbox.close()
-        passed = judged.rewards is not None and min(judged.rewards.values()) >= 1
-        return None if passed else judged.misses_network
+        solved = all("solve.sh" in part for part in parts)
+        return Control(None if judged.passed else judged.misses_network, solved and judged.rewards is not None)
 
     def _combined(self, rewards: list[dict[str, float]]) -> dict[str, float]:
         """The rewards of all steps: the last one's, or their means. A step that was not reached counts as 0."""
