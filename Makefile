@@ -6,7 +6,7 @@ INTEROP := .venv-interop
 TRAINERS := .venv-trainers
 RAY    := .venv-ray
 
-.PHONY: demo check test test-set-up test-ray train train-demo interop web lint bench docs test-docs cards lab release clean
+.PHONY: demo check test test-set-up test-ray test-harness train train-demo interop web lint bench docs test-docs cards lab release clean
 
 # uv installs in a fifth of the time. pip does it where uv cannot be had, or does not find a package. uv does not compile
 # packages: that happens when they are first imported, and once.
@@ -58,6 +58,8 @@ test-set-up:
 	$(MAKE) --no-print-directory $(VENV)/installed; installed=$$?; \
 	[ $$installed -ne 0 ] || $(MAKE) --no-print-directory train || \
 		echo "torch could not be installed: tests that need it are skipped"; \
+	[ $$installed -ne 0 ] || $(BIN)/ludus harness install pi || \
+		echo "no agent program from npm: tests that need one are skipped"; \
 	wait; exit $$installed
 
 # All tests: first, shortly, as a machine without sandboxes, browser and Node would run them, then with all that is
@@ -82,6 +84,13 @@ $(RAY)/installed: pyproject.toml
 test-ray: $(RAY)/installed
 	LUDUS_TEST_RAY=1 $(RAY)/bin/python -m pytest tests/collection/test_ray_local.py tests/collection/test_ray.py tests/collection/test_ray_kills.py \
 		tests/serve/test_serve_ray.py
+
+# The agent programs that people use, each with the same scenarios: the real ones from npm and PyPI. Those that cannot be
+# installed here are skipped. `make test` runs a few of these tests, with Pi.
+test-harness: $(VENV)/installed
+	for declaration in src/ludus/agents/harness/declarations/*.yaml examples/harness/*.yaml; do \
+		$(BIN)/ludus harness install $$declaration || echo "$$declaration: its tests are skipped"; done
+	LUDUS_TEST_HARNESS=1 $(BIN)/python -m pytest -n0 -rs tests/agents/test_harness_*.py tests/cli/test_cli_harness.py
 
 # What the tests of the transformers model need; without it they are skipped. Its comma would end an argument of `call`.
 TRAIN_EXTRAS := '.[train,plot]'

@@ -24,6 +24,8 @@ from ludus.sandbox.resources import SandboxResources
 
 ROWS = [{"responses_create_params": {"input": "Write hi into hello.txt."}}]
 WRITE = "echo hi >> hello.txt"
+#: Five commands. They differ: some programs stop a model that repeats itself.
+FIVE = [f"{WRITE} # {number}" for number in range(5)]
 
 #: The tool of each program that starts a sub-agent: its name, and its arguments with `{prompt}` in them.
 SUB_AGENTS: dict[str, tuple[str, dict[str, Any]]] = {

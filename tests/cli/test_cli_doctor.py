@@ -107,6 +107,7 @@ def test_on_a_terminal_no_line_is_too_long_and_what_goes_on_is_indented(width: i
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     lines = [line.rstrip() for line in plain.splitlines()]
     assert max(map(len, lines)) <= width
-    assert [line for line in lines if line and line[0] != " "] == ["sandboxes", "embedded model", "extras", "packages"]
+    parts = ["sandboxes", "embedded model", "agent programs", "extras", "packages"]
+    assert [line for line in lines if line and line[0] != " "] == parts
     whole = set(doctor().stdout.split())
     assert {word for line in lines for word in line.split() if len(word) < 40} <= whole, "a word was broken"

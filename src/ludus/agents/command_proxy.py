@@ -35,7 +35,7 @@ from ludus.tokens import tokens_from_items
 SAMPLING = frozenset(
     {"temperature", "top_p", "top_k", "max_output_tokens", "seed", "presence_penalty", "frequency_penalty"}
 )
-FAILURES = 5  # failed calls in a row after which a program may end: it would try again for minutes
+FAILURES = 3  # failed calls in a row after which a program may end: it would try again for minutes
 REMEMBERED = 16  # delivered answers that are kept, for a client that did not receive its copy
 
 Body = dict[str, Any]

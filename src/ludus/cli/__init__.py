@@ -20,7 +20,7 @@ from ludus.runtime.unawaited import explain_unawaited
 #: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
 COMMANDS = tuple(
     "envs collect merge chat new show view verify recall compare conformance profile qualify serve status "
-    "doctor sandbox model data".split()
+    "doctor sandbox harness model data".split()
 )
 
 #: The entry point group of commands in other packages: functions with typer's annotations, or groups.

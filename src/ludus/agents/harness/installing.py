@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
-from ludus.agents.harness.declaration import Declaration
+from ludus.agents.harness.declaration import Declaration, declared, read_declaration
 from ludus.errors import UserError
 from ludus.sandbox.bases import cache_folder
+from ludus.sandbox.buildah import locked
+from ludus.sandbox.building import size_of
 from ludus.sandbox.mounts import Mount, python_mounts
 
 #: The version of Node that programs from npm run with, unless their declaration names another.
 NODE = "22"
 
 _DONE = ".installed"
+
+Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -66,44 +74,65 @@ def require(declaration: Declaration, typed: str) -> Installation:
     return found
 
 
-def install(declaration: Declaration) -> Installation:
-    """Install the program of a declaration, unless it is installed."""
-    ready = installation(declaration)
-    if ready is not None:
-        return ready
+def install(declaration: Declaration, progress: Progress | None = None) -> Installation:
+    """Install the program of a declaration, unless it is installed. Another installation of it is waited for.
+
+    `progress` is called with the seconds so far, about once a second.
+    """
     folder = _folder(declaration)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     is_python = declaration.install.pip is not None
-    if is_python:  # at its final path, because it names it
-        shutil.rmtree(folder, ignore_errors=True)
-        _install_pip(declaration, folder)
-        (folder / _DONE).touch()
-    else:
-        new = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-        try:
-            _install_npm(declaration, new)
-            (new / _DONE).touch()
-            new.chmod(0o755)  # sandboxes run as another user
+    with locked(_lock(declaration)):
+        ready = installation(declaration)
+        if ready is not None:
+            return ready
+        run = _Commands(declaration.label, progress)
+        if is_python:  # at its final path, because it names it
             shutil.rmtree(folder, ignore_errors=True)
-            new.rename(folder)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
+            _install_pip(declaration, folder, run)
+            (folder / _DONE).touch()
+        else:
+            _install_npm(declaration, folder, run)
     return Installation(folder, is_python)
 
 
 def uninstall(declaration: Declaration) -> bool:
     """Remove the program of a declaration. Returns whether it was installed."""
     folder = _folder(declaration)
-    there = folder.exists()
-    shutil.rmtree(folder, ignore_errors=True)
+    with locked(_lock(declaration)):
+        there = folder.exists()
+        shutil.rmtree(folder, ignore_errors=True)
     return there
+
+
+def survey() -> list[dict[str, Any]]:
+    """The harnesses that come with Ludus, and which of them are installed."""
+    rows = []
+    for name in declared():
+        declaration = read_declaration(name)
+        wanted, there = declaration.install, installation(declaration)
+        rows.append(
+            {
+                "name": name,
+                "version": wanted.version,
+                "dialect": declaration.dialect,
+                "package": f"npm {wanted.npm}" if wanted.npm else f"PyPI {wanted.pip}",
+                "about": declaration.about,
+                "installed": there is not None,
+                "bytes": size_of(there.folder) if there is not None else 0,
+            }
+        )
+    return rows
 
 
 def _folder(declaration: Declaration) -> Path:
     return cache_folder() / "harness" / f"{declaration.name}-{declaration.install.version}"
 
 
-def _install_npm(declaration: Declaration, folder: Path) -> None:
+def _lock(declaration: Declaration) -> Path:
+    return cache_folder() / "harness" / ".locks" / _folder(declaration).name
+
+
+def _install_npm(declaration: Declaration, folder: Path, run: _Commands) -> None:
     wanted = declaration.install
     also = {"node": NODE, **wanted.also}
     packages = [f"{wanted.npm}@{wanted.version}", *(f"{name}@{version}" for name, version in also.items())]
@@ -111,33 +140,66 @@ def _install_npm(declaration: Declaration, folder: Path) -> None:
     if npm is None:
         raise UserError(f"{declaration.label} comes from npm, which is not installed", "Install Node.js with npm")
     quietly = ["--no-audit", "--no-fund", "--loglevel=error"]
-    _run(declaration, [npm, "install", "--prefix", str(folder), *quietly, *packages])
+    new = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    try:
+        run([npm, "install", "--prefix", str(new), *quietly, *packages])
+        (new / _DONE).touch()
+        new.chmod(0o755)  # sandboxes run as another user
+        shutil.rmtree(folder, ignore_errors=True)
+        new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
 
 
-def _install_pip(declaration: Declaration, folder: Path) -> None:
+def _install_pip(declaration: Declaration, folder: Path, run: _Commands) -> None:
     wanted = declaration.install
     packages = [f"{wanted.pip}=={wanted.version}", *(f"{name}=={version}" for name, version in wanted.also.items())]
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
     if uv is not None:
-        _run(declaration, [uv, "venv", "--quiet", "--seed", "--python", wanted.python or sys.executable, str(folder)])
+        run([uv, "venv", "--quiet", "--seed", "--python", wanted.python or sys.executable, str(folder)])
         quietly = ["--quiet", "--compile-bytecode"]  # sandboxes cannot write it
-        _run(declaration, [uv, "pip", "install", *quietly, "--python", str(folder / "bin/python"), *packages])
+        run([uv, "pip", "install", *quietly, "--python", str(folder / "bin/python"), *packages])
         return
     python = shutil.which(f"python{wanted.python}") if wanted.python else sys.executable
     if python is None:
         raise UserError(f"{declaration.label} needs Python {wanted.python}", f"Install python{wanted.python}, or uv")
-    _run(declaration, [python, "-m", "venv", str(folder)])
-    _run(declaration, [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *packages])
+    run([python, "-m", "venv", str(folder)])
+    run([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *packages])
 
 
-def _run(declaration: Declaration, command: list[str]) -> None:
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
-    except OSError as error:
-        raise UserError(f"cannot run {command[0]}: {error.strerror}", "Check the installation") from error
-    if ended.returncode != 0:
-        lines = [line for line in (ended.stderr or ended.stdout).splitlines() if line.strip()]
-        said = " ".join(" ".join(lines[-3:]).split())[-300:]
-        name = Path(command[0]).name
-        raise UserError(f"{declaration.label} cannot be installed: {name} says: {said}", "Mend that, and run it again")
+class _Commands:
+    """Runs the commands of one installation. Raises a UserError if one fails."""
+
+    def __init__(self, label: str, progress: Progress | None) -> None:
+        self._label = label
+        self._progress = progress
+        self._began = monotonic()
+
+    def __call__(self, command: list[str]) -> None:
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        pipe = subprocess.PIPE
+        try:
+            process = subprocess.Popen(
+                command, stdout=pipe, stderr=pipe, text=True, env=variables, start_new_session=True
+            )
+        except OSError as error:
+            raise UserError(f"cannot run {command[0]}: {error.strerror}", "Check the installation") from error
+        try:
+            output, errors = self._wait(process)
+        except BaseException:  # Ctrl-C: npm would go on
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        if process.returncode != 0:
+            lines = [line for line in (errors or output).splitlines() if line.strip()]
+            said = " ".join(" ".join(lines[-3:]).split())[-300:]
+            what = f"{self._label} cannot be installed: {Path(command[0]).name} says: {said}"
+            raise UserError(what, "Mend that, and run it again")
+
+    def _wait(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+        while True:
+            try:
+                return process.communicate(timeout=1.0)
+            except subprocess.TimeoutExpired:
+                if self._progress is not None:
+                    self._progress(monotonic() - self._began)

@@ -34,6 +34,7 @@ class ShellPolicy(Model):
         self.characters: list[int] = []  #: of each prompt
         self.thinks = thinks
         self._shell = declaration.shell
+        self._edit = declaration.edit
         self._commands = list(commands)
         if self._shell is not None and self._shell.last is not None:
             self._commands.append(self._shell.last)
@@ -46,6 +47,8 @@ class ShellPolicy(Model):
     def turn(self, request: Request, done: int) -> list[Item]:
         """The model's turn after `done` outputs of tools."""
         shell = self._shell
+        if self._edit is not None:
+            return [*self.thought("One edit."), message("Done." if by_model(request) else self._edit)]
         if shell is None or shell.tool not in tool_names(request):
             return [message("Write a file")]
         if done >= len(self._commands):
@@ -73,6 +76,11 @@ class ShellPolicy(Model):
 def tool_names(request: Request) -> set[str]:
     """The names of the tools that a request offers."""
     return {str(tool.get("name")) for tool in request.params.get("tools") or []}
+
+
+def by_model(request: Request) -> int:
+    """How many messages of the model a conversation has so far."""
+    return sum(item.get("role") == "assistant" for item in request.input)
 
 
 def outputs_in(request: Request) -> int:

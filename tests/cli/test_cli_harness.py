@@ -1,0 +1,104 @@
+"""`ludus harness`: what is installed, installing once, and the check of a real program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness_runs import needs_harness
+
+from ludus.agents.harness.declaration import declared
+from ludus.testing import needs_sandbox
+
+DECLARATION = """
+name: mine
+install: {npm: mine, version: 1.0.0}
+dialect: chat
+command: [mine]
+"""
+
+#: Stands for npm: notes each installation, and takes so long that two would overlap.
+NPM = """#!/bin/sh
+echo "$*" >> "$INSTALLATIONS"
+[ -z "$BREAKS" ] || { echo "npm error no such package" >&2; exit 1; }
+while [ "$(wc -l < "$WAITING")" -lt 2 ]; do sleep 0.05; done
+mkdir -p "$3/node_modules/.bin"
+"""
+
+
+def started(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    npm = tmp_path / "bin/npm"
+    npm.write_text(NPM)
+    npm.chmod(0o755)
+    (tmp_path / "mine.yaml").write_text(DECLARATION)
+    environment = {
+        **os.environ,
+        "LUDUS_CACHE": str(tmp_path / "cache"),
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "INSTALLATIONS": str(tmp_path / "installations"),
+        "WAITING": str(tmp_path / "waiting"),
+        **variables,
+    }
+    command = [sys.executable, "-m", "ludus", "harness", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def said(tmp_path: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
+    process = started(tmp_path, *arguments, **variables)
+    output, errors = process.communicate()
+    return process.returncode, output, errors
+
+
+def test_all_declarations_are_listed(tmp_path: Path) -> None:
+    code, output, _ = said(tmp_path, "list", "--json")
+    rows: list[dict[str, Any]] = json.loads(output)
+    assert code == 0
+    assert [row["name"] for row in rows] == list(declared())
+    assert not any(row["installed"] for row in rows)
+
+
+def test_two_installations_at_once_install_once(tmp_path: Path) -> None:
+    waiting = tmp_path / "waiting"
+    waiting.touch()
+    both = [started(tmp_path, "install", "mine.yaml") for _ in range(2)]
+    waiting.write_text("1\n2\n")
+    outputs = [process.communicate() for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert all("mine 1.0.0 is installed" in output for output, _ in outputs)
+    assert len((tmp_path / "installations").read_text().splitlines()) == 1
+    assert said(tmp_path, "remove", "mine.yaml")[1] == "mine 1.0.0 is removed\n"
+    assert said(tmp_path, "remove", "mine.yaml")[1] == "mine 1.0.0 was not installed\n"
+
+
+def test_an_installation_that_fails_says_why_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    code, _, errors = said(tmp_path, "install", "mine.yaml", BREAKS="1")
+    assert code == 2
+    assert "error: mine 1.0.0 cannot be installed: npm says: npm error no such package." in errors
+    assert [path.name for path in (tmp_path / "cache/harness").iterdir()] == [".locks"]
+
+
+def test_checking_what_is_not_installed_says_what_to_type(tmp_path: Path) -> None:
+    code, _, errors = said(tmp_path, "check", "pi")
+    assert code == 2
+    assert "ludus harness install pi" in errors
+
+
+def test_a_misspelt_name_is_asked_about(tmp_path: Path) -> None:
+    assert "Did you mean codex?" in said(tmp_path, "install", "codec")[2]
+
+
+@needs_sandbox()
+@needs_harness("pi")
+def test_the_check_of_a_real_program_shows_its_calls() -> None:
+    command = [sys.executable, "-m", "ludus", "harness", "check", "pi", "--json"]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert report["passed"]
+    (main,) = report["threads"]
+    assert (main["kind"], main["calls"], main["sequences"]) == ("main", 3, 1)
+    assert main["tools"] > 0
