@@ -32,7 +32,7 @@ SECTIONS = [
         "resources-server",
         "python-tools apis containers profiling ../environments ../sandbox ../sandbox-hosted ../profile",
     ),
-    _section("agent-server", "bring-your-own ../serving"),
+    _section("agent-server", "bring-your-own ../harnesses ../serving"),
     _section("data", "prepare-and-validate hugging-face ../data ../collecting ../results ../trust ../qualify-hooks"),
     _section(
         "environment-tutorials",
