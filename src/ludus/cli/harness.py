@@ -63,7 +63,8 @@ def install(names: _Names) -> None:
     """
     from ludus.agents.harness.declaration import read_declaration
     from ludus.agents.harness.installing import install as install_program
-    from ludus.agents.harness.installing import installation, size_of
+    from ludus.agents.harness.installing import installation
+    from ludus.sandbox.building import size_of
 
     for declaration in [read_declaration(name) for name in names]:
         label, ready = declaration.label, installation(declaration)
