@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from harness_runs import WRITE, Spaced, needs_harness, played
+from harness_runs import WRITE, Failing, Spaced, needs_harness, played
 
 from ludus import ScriptedModel, UserError
 from ludus.agents.harness.declaration import Declaration, declared, filled_in, read_declaration
@@ -35,6 +35,16 @@ def test_pi_works_in_the_tasks_own_folder_and_leaves_nothing_else() -> None:
 def test_a_policy_that_never_stops_gets_its_verdict() -> None:
     rollout = played("pi", ScriptedModel([call("echo hi > hello.txt")]), max_steps=3)
     assert (rollout.reward, rollout.stop_reason, len(rollout.calls)) == (1.0, "max_steps", 3)
+
+
+@needs_sandbox()
+@needs_harness("pi")
+def test_a_program_is_ended_when_its_model_fails_for_good() -> None:
+    model = Failing(read_declaration("pi"), [WRITE], first=2, last=float("inf"))
+    rollout = played("pi", model)
+    assert rollout.reward is None
+    assert rollout.error is not None
+    assert (rollout.error.stage, rollout.error.kind, model.calls) == ("model", "http_500", 4)
 
 
 def test_a_harness_that_is_not_installed_says_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

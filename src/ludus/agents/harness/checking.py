@@ -79,7 +79,7 @@ def report_on(rollout: Rollout, harness: str) -> HarnessReport:
     ended = rollout.error is None and rollout.stop_reason == "completed"
     main = [thread for thread in threads if thread.thread == MAIN]
     answers = {
-        "calls the model": (calls > 0, f"{calls} calls" if calls else cause),
+        "calls the model": (calls > 0, f"{calls} calls" if calls > 1 else "1 call" if calls else cause),
         "runs commands": (rollout.reward == 1.0, "hello.txt is there" if rollout.reward == 1.0 else _no_file(values)),
         "ends by itself": (ended, f"stop reason {rollout.stop_reason}" if ended else cause),
         "leaves nothing else": (not values.get("left"), ", ".join(values.get("left", [])) or "no other file"),
@@ -105,9 +105,9 @@ def figures(rollout: Rollout) -> list[ThreadFigures]:
 def _no_file(values: dict[str, Any]) -> str:
     if not values:
         return "the rollout has no verdict"
-    return (
-        "hello.txt holds other lines" if values.get("lines") else "there is no hello.txt: see shell in the declaration"
-    )
+    if values.get("lines"):
+        return "hello.txt holds other lines"
+    return "there is no hello.txt: does `shell` in the declaration name the right tool?"
 
 
 def _history(main: list[ThreadFigures]) -> str:

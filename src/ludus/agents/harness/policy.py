@@ -48,7 +48,7 @@ class ShellPolicy(Model):
         """The model's turn after `done` outputs of tools."""
         shell = self._shell
         if self._edit is not None:
-            return [*self.thought("One edit."), message("Done." if by_model(request) else self._edit)]
+            return [*self.thought("One edit."), message(self._edit if len(self.asked) == 1 else "Done.")]
         if shell is None or shell.tool not in tool_names(request):
             return [message("Write a file")]
         if done >= len(self._commands):
@@ -76,11 +76,6 @@ class ShellPolicy(Model):
 def tool_names(request: Request) -> set[str]:
     """The names of the tools that a request offers."""
     return {str(tool.get("name")) for tool in request.params.get("tools") or []}
-
-
-def by_model(request: Request) -> int:
-    """How many messages of the model a conversation has so far."""
-    return sum(item.get("role") == "assistant" for item in request.input)
 
 
 def outputs_in(request: Request) -> int:
