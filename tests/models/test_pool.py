@@ -62,6 +62,14 @@ def test_no_endpoint_gets_far_more_new_rollouts_than_the_others(tasks, latencies
     assert max(endpoint.outstanding for endpoint in pool.endpoints) <= 1.25 * len(tasks) / 3 + 3
 
 
+def test_an_idle_endpoint_that_was_slow_is_tried_again():
+    pool = Pool(["a", "b"])
+    pool.endpoints[0].latency, pool.endpoints[1].latency = 60.0, 0.1
+    assert {pool.take(f"task-{number}-0", 100).url for number in range(3)} == {"b"}
+    pool.endpoints[1].outstanding = 0
+    assert "a" in {pool.take(f"task-{number}-0", 300).url for number in range(8)}
+
+
 def test_a_full_server_gets_no_new_rollout_while_another_has_room():
     pool = Pool(["a", "b"])
     pool.endpoints[0].load = ServerLoad(running=8, waiting=4, cache=0.99)

@@ -26,6 +26,9 @@ LATENCY_WEIGHT = 0.2
 #: flight than the mean: latency lags behind load, so without a bound all rollouts run to the one that was idle last.
 LOAD_FACTOR, LOAD_SLACK = 1.25, 2.0
 
+#: After so many of its latencies without a request, an endpoint's latency no longer counts against it.
+STALE_LATENCIES = 4.0
+
 #: The use of a KV cache from which on an endpoint counts as full.
 FULL_CACHE = 0.95
 
@@ -45,6 +48,7 @@ class Endpoint:
         "outstanding",
         "served",
         "skipped_until",
+        "taken_at",
         "targets",
         "url",
         "url_hash",
@@ -62,6 +66,7 @@ class Endpoint:
         self.latency: float | None = None
         self.outages = 0
         self.skipped_until = 0.0
+        self.taken_at = 0.0
         self.load: ServerLoad | None = None  # its last report
 
     def available(self, now: float) -> bool:
@@ -96,6 +101,7 @@ class Pool:
             if session is not None:
                 self._endpoint_of[session] = home
         home.outstanding += 1
+        home.taken_at = now
         return home
 
     def answered(self, endpoint: Endpoint, seconds: float) -> None:
@@ -151,7 +157,7 @@ class Pool:
         ready = [endpoint for endpoint in ready if endpoint.outstanding < most]
         known = [endpoint.latency for endpoint in ready if endpoint.latency is not None]
         fastest = min(known, default=1.0)
-        costs = [_cost(endpoint, fastest) for endpoint in ready]
+        costs = [_cost(endpoint, fastest, now) for endpoint in ready]
         cheapest = min(costs)
         if session is None:
             return ready[costs.index(cheapest)]
@@ -165,8 +171,13 @@ def task_of(session: str) -> str:
     return session.rpartition("-")[0] or session
 
 
-def _cost(endpoint: Endpoint, fastest: float) -> float:
-    """The cost of one more request. Squaring the slowness keeps few requests in flight at a slow endpoint."""
+def _cost(endpoint: Endpoint, fastest: float, now: float) -> float:
+    """The cost of one more request. Squaring the slowness keeps few requests in flight at a slow endpoint.
+
+    The latency of an endpoint that has been idle for long is old, and only a request can renew it.
+    """
+    if not endpoint.outstanding and now - endpoint.taken_at > STALE_LATENCIES * (endpoint.latency or 0.0):
+        return 1.0
     slowness = max(endpoint.latency or fastest, 1e-6) / max(fastest, 1e-6)
     return (endpoint.outstanding + 1) * slowness * slowness
 

@@ -49,6 +49,7 @@ class EngineModel:
         self.preempted = self.queries = self.hits = self.generated = 0
         self._cache: OrderedDict[Hashable, int] = OrderedDict()  # least recently used first
         self._pins: dict[Hashable, int] = {}
+        self.seconds = 0.0  #: the time of the engine
         self._used = 0  # tokens in the cache, cached blocks and reserved ones
         self._idle = 0  # of these, tokens of blocks that nothing pins
 
@@ -71,6 +72,7 @@ class EngineModel:
 
     def step(self) -> list[EngineRequest]:
         """Advance by a slice of time. Returns the requests that are finished."""
+        self.seconds += self.slice_seconds
         self._admit()
         budget = self.speed.prefill_rate * self.slice_seconds
         finished = []
