@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,6 +66,13 @@ class Generated:
     function: Callable[..., Iterator[dict[str, Any]]]
     settings: dict[str, Any] = field(default_factory=dict)
     ends: bool = False
+
+    def for_other_machines(self) -> Generated:
+        """The same rows, without what the function checks on this machine if it is given the optional `config`."""
+        config = inspect.signature(self.function).parameters.get("config")
+        if config is None or config.default is inspect.Parameter.empty:
+            return self
+        return replace(self, settings={name: value for name, value in self.settings.items() if name != "config"})
 
     def rows(self, seed: int) -> Iterator[dict[str, Any]]:
         """Yield the rows, from the first on. A setting `seed` overrides the seed of the run."""

@@ -272,6 +272,8 @@ def option_for(name: str) -> str:
         return name
     if base != name and environment_name(base):  # a row may not name code, so the hint does not repeat its argument
         return f"{base}:ARGUMENT"
+    if any(entry.name == base for entry in entry_points(group="ludus.adapters")):
+        return f"{base}:ARGUMENT"
     return _folder_beside(base) or f"FOLDER_OF_{base}"
 
 

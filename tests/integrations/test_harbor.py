@@ -125,11 +125,8 @@ def test_an_image_of_the_settings_wins_and_says_so(base: dict[str, Any], caplog:
     assert f"resources.sandbox.image={image} is used in place of the task's Dockerfile" in caplog.text
 
 
-def test_rows_travel_with_their_files(tmp_path: Path, base: dict[str, Any]) -> None:
-    folder = tmp_path / "tasks"
-    shutil.copytree(TASKS / "hello", folder / "hello")
-    (folder / "hello/environment/Dockerfile").unlink()
-    converted = convert(f"harbor:{folder}", tmp_path / "rows.jsonl")
+def test_rows_travel_with_their_files_and_need_no_base_to_be_written(tmp_path: Path) -> None:
+    converted = convert(f"harbor:{TASKS / 'hello'}", tmp_path / "rows.jsonl")
     row = json.loads((tmp_path / "rows.jsonl").read_text())
     assert (converted.rows, row["task_name"]) == (1, "hello")
     assert Environment.load("terminal").task(row).solution["solve.sh"].startswith("#!/bin/bash")  # type: ignore[attr-defined]

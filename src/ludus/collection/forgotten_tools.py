@@ -30,7 +30,7 @@ def forgotten_tools(environment: Environment, offered: Collection[str] = ()) -> 
     if resources.call is not Resources.call:  # it finds its tools itself
         return []
     base = Game if issubclass(resources, Game) else Resources
-    used, sentences = used_names(resources, base), _untyped_parameters(resources)
+    used, sentences = used_names(resources, base) | _library_names(resources), _untyped_parameters(resources)
     for name, method in own_methods(resources, base).items():
         if name.startswith("_") or not _looks_like_a_tool(inspect.getattr_static(resources, name)):
             continue
@@ -42,6 +42,12 @@ def forgotten_tools(environment: Environment, offered: Collection[str] = ()) -> 
                 f"no model can call it. {remedy}"
             )
     return sentences
+
+
+def _library_names(resources: type[Resources]) -> set[str]:
+    """The methods of base classes such as `SandboxResources`. Other parts of Ludus call them."""
+    bases = (base for base in resources.__mro__ if base.__module__.startswith("ludus.sandbox."))
+    return {name for base in bases for name in vars(base)}
 
 
 def _untyped_parameters(resources: type[Resources]) -> list[str]:

@@ -36,7 +36,7 @@ def _adapted(source: str) -> Generator[tuple[str, bytes], None, None]:
     if not isinstance(rows, Generated):
         yield from read_lines(rows)
         return
-    for number, row in enumerate(rows.rows(0), start=1):
+    for number, row in enumerate(rows.for_other_machines().rows(0), start=1):
         yield f"{source} row {number}", encode(row)
 
 
