@@ -27,7 +27,17 @@ COOKBOOK = Path(ludus.__file__).parent / "cookbook"
 COUNT = int(os.environ.get("LUDUS_ODD_ANSWERS", "60"))
 
 #: Environments that run programs for seconds get a share of the odd answers.
-SLOW = {"code_tests": 3, "terminal": 3, "genrm_compare": 3, "unit_test_writer": 3, "gymnasium": 2, "negotiation": 2}
+SLOW = {
+    "code_tests": 3,
+    "terminal": 3,
+    "genrm_compare": 3,
+    "unit_test_writer": 3,
+    "gymnasium": 2,
+    "negotiation": 2,
+    "chess": 3,
+    "proofs": 6,
+    "verilog": 3,
+}
 NAMES = [*sorted(folders()), *sorted(path.parent.name for path in COOKBOOK.glob("*/environment.yaml"))]
 
 

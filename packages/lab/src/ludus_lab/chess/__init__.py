@@ -1,0 +1,1 @@
+"""Chess against Stockfish, from any position."""

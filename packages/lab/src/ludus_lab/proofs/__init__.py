@@ -1,0 +1,1 @@
+"""Prove theorems in Coq."""

@@ -1,0 +1,1 @@
+"""Write Verilog modules, judged by simulation."""

@@ -1,0 +1,76 @@
+"""A Verilog module to write: simulated with hidden inputs, and judged by its outputs.
+
+The module runs beside the test bench in one simulation, so it must not speak for it: system tasks, which print, end the
+simulation or touch files, and compiler directives are refused before anything is compiled. The bench has a random name,
+so that the module cannot reach into it, and the expected outputs are compared outside the sandbox.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Any
+
+from pydantic import PositiveFloat
+
+import ludus
+from ludus import Response, Verdict
+from ludus.graders.code_blocks import last_block
+from ludus.sandbox import SandboxLimits, SandboxSpec
+from ludus.sandbox.resources import SandboxConfig, SandboxResources
+from ludus_lab.needs import require
+from ludus_lab.verilog.bench import Bench
+
+#: A `$` that does not begin one of these functions, a directive that is none of these, or an escaped name.
+REFUSED = re.compile(
+    r"\$(?!(?:signed|unsigned|clog2|bits)\b)\w*|`(?!(?:timescale|default_nettype)\b)\w*|\\|\b(?:force|release|config|bind)\b"
+)
+
+
+class Verilog(SandboxResources):
+    """No tools: the verifier simulates the last fenced block of the final text."""
+
+    class Task(ludus.Task):
+        bench: Bench
+
+    class Config(SandboxConfig):
+        """Settings of the verifier."""
+
+        #: Seconds that compilation and simulation may take each.
+        seconds: PositiveFloat = 10.0
+
+    config: Config
+    sandbox_spec = SandboxSpec(limits=SandboxLimits(memory_mb=512, disk_mb=64))
+
+    @classmethod
+    def share(cls, config: Any) -> Any:
+        require(__package__)
+        return super().share(config)
+
+    async def verify(self, task: Task, response: Response) -> Verdict:
+        block = last_block(response.output_text)
+        if block is None:
+            return _verdict(0, task, "no fenced block")
+        if word := REFUSED.search(block.code):
+            return _verdict(0, task, f"{word[0]:.40} is not allowed")
+        name, seconds = f"bench_{secrets.token_hex(8)}", self.config.seconds
+        async with await self.shared.open(self.sandbox.spec) as box:
+            await box.write("bench.v", task.bench.source(name).encode())
+            await box.write("answer.v", block.code.encode(errors="replace"))
+            command = ["iverilog", "-g2012", "-s", name, "-o", "simulation", "bench.v", "answer.v"]
+            compiled = await box.exec(command, timeout=seconds)
+            if not compiled.ok:
+                return _verdict(0, task, f"it does not compile: {compiled.stderr[:500].decode(errors='replace')}")
+            ended = await box.exec(["vvp", "-n", "simulation"], timeout=seconds)
+        expected, printed = task.bench.lines(), ended.text.splitlines()
+        right = sum(line == wanted for line, wanted in zip(printed, expected, strict=False))
+        if not ended.ok or len(printed) != len(expected):
+            return _verdict(0, task, f"the simulation ended early: {ended.why}")
+        return _verdict(right, task, None if right == len(expected) else "outputs differ")
+
+
+def _verdict(right: int, task: Any, problem: str | None) -> Verdict:
+    total = len(task.bench.expected)
+    passed = problem is None and right == total
+    parts = {"passed": float(passed), "steps": right / total}
+    return Verdict(float(passed), components=parts, problem=problem)
