@@ -71,7 +71,7 @@ def test_the_yaml_of_the_docs_is_the_folder_that_ludus_new_makes(tmp_path):
     made = read_file(tmp_path).model_dump()
     (environment,) = code(page, "yaml")
     shown = EnvironmentFile.model_validate(yaml.safe_load(environment)).model_dump()
-    added = {"settings", "limits", "pass_reward", "reward_range", "argument", "agent_names", "prompt"}
+    added = {"settings", "limits", "pass_reward", "reward_range", "argument", "needs", "agent_names", "prompt"}
     assert {key: value for key, value in shown.items() if key not in added} == {
         key: value for key, value in made.items() if key not in added
     }
