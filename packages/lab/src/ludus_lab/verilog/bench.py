@@ -19,7 +19,7 @@ class Port(BaseModel):
     width: int = Field(1, ge=1, le=64)
 
 
-class Bench(BaseModel):
+class ModuleBench(BaseModel):
     """What drives the module: the values of the inputs at each step, and the expected values of the outputs."""
 
     model_config = ConfigDict(extra="forbid")
@@ -32,7 +32,7 @@ class Bench(BaseModel):
     expected: list[list[int]]
 
     @model_validator(mode="after")
-    def _fits(self) -> Bench:
+    def _fits(self) -> ModuleBench:
         if len(self.steps) != len(self.expected):
             raise ValueError("steps and expected must have one line for each step")
         for ports, table in ((self.inputs, self.steps), (self.outputs, self.expected)):

@@ -19,7 +19,7 @@ from ludus.graders.code_blocks import last_block
 from ludus.sandbox import SandboxLimits, SandboxSpec
 from ludus.sandbox.resources import SandboxConfig, SandboxResources
 from ludus_lab.needs import require
-from ludus_lab.verilog.bench import Bench
+from ludus_lab.verilog.bench import ModuleBench
 
 #: A `$` that does not begin one of these functions, a directive that is none of these, or an escaped name.
 REFUSED = re.compile(
@@ -31,7 +31,7 @@ class Verilog(SandboxResources):
     """No tools: the verifier simulates the last fenced block of the final text."""
 
     class Task(ludus.Task):
-        bench: Bench
+        bench: ModuleBench
 
     class Config(SandboxConfig):
         """Settings of the verifier."""
