@@ -142,7 +142,8 @@ def test_a_model_reaches_no_route_that_it_was_not_offered(tmp_path: Path, name: 
     rollout = play(tmp_path, [call("count"), call(name, start=1000), "done"])
     assert rollout.reward == 1.0
     outputs = [item["output"] for item in rollout.response.output if item["type"] == "function_call_output"]
-    assert outputs == ['{"count":1}', '{"detail":"Not Found"}']
+    assert outputs[0] == '{"count":1}'
+    assert "Not Found" in outputs[1]  # in the words of a tool, or of the model's API
 
 
 class Killing(ScriptedModel):

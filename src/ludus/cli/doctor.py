@@ -23,6 +23,7 @@ PACKAGES = {
     "browser": "ludus browse: runs in a terminal",
     "credit": "ludus credit: which turn earned the reward",
     "inspect": "tasks of Inspect, and its logs",
+    "lab": "environments of real tasks that packages bring along",
     "nemo-gym": "NeMo Gym's commands and Python names",
     "sandboxes": "sandboxes of Daytona, e2b and Modal",
     "telemetry": "--otel, --metrics-port and --log-to: spans, metrics and charts",

@@ -11,16 +11,13 @@ from ludus.adapter import Listed, Need
 from ludus.dataset import Dataset
 from ludus.environment import Environment
 from ludus.environments.terminal.tasks import task_folders
-from ludus.errors import UserError
 from ludus.sandbox.building import problem_with_builds
 
 
 def adapt(which: str) -> Environment | None:
     """The environment of a folder of tasks; None for any other folder."""
     folder = Path(which).expanduser()
-    if not folder.is_dir():
-        raise UserError(f"harbor:{which:.200} is no folder", "Name a task, or a folder of tasks")
-    if not task_folders(folder):
+    if not folder.is_dir() or not task_folders(folder):
         return None
     found = Environment.load("terminal")
     settings = {"path": str(folder.resolve())}
