@@ -25,7 +25,7 @@ PLACE = "/opt/program"
 makers = [param for param in kinds() if param.values != ("process",)]
 mounts_itself = pytest.mark.skipif(
     Path(__file__).is_relative_to("/tmp"),
-    reason="a folder under /tmp cannot be mounted at its own path: clone elsewhere",
+    reason="a folder under /tmp keeps its own path only outside: clone elsewhere",
 )
 
 
