@@ -36,7 +36,7 @@ def test_the_cli_reference_has_every_command_with_every_option_and_an_example():
     sections = dict(re.findall(r"^## (ludus[^\n]*)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
     command = typer.main.get_command(command_line())
     groups = {"ludus": command, **{f"ludus {name}": each for name, each in command.commands.items()}}
-    for group in ("data", "model", "sandbox"):
+    for group in ("data", "harness", "model", "sandbox"):
         groups |= {f"ludus {group} {name}": each for name, each in command.commands[group].commands.items()}
     assert set(sections) == set(groups)
     for words, each in groups.items():
