@@ -17,7 +17,7 @@ incoming.body = body
 try:
     asyncio.run(decode_body(incoming, 1000))
 except Refusal as refusal:
-    sys.exit(str(refusal.detail))
+    sys.exit(str(refusal))
 assert incoming.body == b'{"model": "policy"}'
 END
 python ask.py

@@ -59,7 +59,8 @@ def _best(fen: str) -> str:
 
 def _san(request: Any) -> str:
     board = _board(request)
-    return board.san(board.parse_uci(_engine_move(request)[6:-7]))
+    san: str = board.san(board.parse_uci(_engine_move(request)[6:-7]))
+    return san
 
 
 def _random_move(request: Any) -> str:
