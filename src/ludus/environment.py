@@ -326,9 +326,9 @@ def _agent(block: dict[str, Any], folder: Path | None) -> Agent:
         hint = "Write def __init__(self, config)"
         raise UserError(f"{place_of(agent)}: {agent.__name__} does not take its config: {error}", hint) from error
     try:
-        made = agent(config)
-        made.folder = folder
-        return made
+        player = agent(config)
+        player.folder = folder
+        return player
     except UserError:
         raise
     except (Exception, SystemExit) as error:

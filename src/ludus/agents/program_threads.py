@@ -51,7 +51,7 @@ class ProgramConversation:
     #: what the model has seen, and its last answer
     history: list[Item]
     #: what the conversation shares with the prompt of the task, or with one that it continues
-    given: list[Item]
+    shared: list[Item]
     restores: bool
     #: the conversation that this one goes on with in another form, and how many calls it had then
     continues: ProgramConversation | None = None
@@ -87,7 +87,7 @@ class ProgramConversation:
             if is_covered(answer, echo) and (len(items) > known or not self.calls):
                 turn = self._turn(echo, items, known + echo.theirs)
                 if not self.calls:  # the first call failed: nothing of it is in the record
-                    turn.known = len(self.given)
+                    turn.known = len(self.shared)
                 return turn
         if not self.calls:
             return None
@@ -100,7 +100,7 @@ class ProgramConversation:
             self._digest = blake2b(digest_size=16)
             names = [str(tool.get("name")) for tool in self.tools]
             self._digest.update(orjson.dumps([self.instructions, names], default=str))
-            add_content(self._digest, self.given)
+            add_content(self._digest, self.shared)
         asked = self._digest.copy()
         add_content(asked, turn.items[turn.known :])
         return str(asked.hexdigest())
@@ -190,21 +190,21 @@ class ProgramConversations:
 
     def _open(self, items: list[Item], instructions: str | None, tools: list[Any]) -> tuple[ProgramConversation, Turn]:
         before, echo = self._continued(items, instructions)
-        given = before.history if before is not None else self._prompt
+        base = before.history if before is not None else self._prompt
         if before is None:
-            echo = echo_of(given, items)
+            echo = echo_of(base, items)
             before = self._summarised(items)
         text = "\n".join([instructions or "", *map(texts_of, items)])
         turn = Turn(items, echo.theirs, 0)
         if self._restores:
-            turn = Turn(echo.restored(given, items), echo.ours, echo.changed)
+            turn = Turn(echo.restored(base, items), echo.ours, echo.changed)
         conversation = ProgramConversation(
             len(self._all),
             instructions,
             tools,
             sent=items,
             history=turn.items,
-            given=turn.items[: turn.known],
+            shared=turn.items[: turn.known],
             restores=self._restores,
             continues=before,
             continued_at=len(before.calls) if before is not None else 0,
@@ -270,7 +270,7 @@ def _thread(chain: list[ProgramConversation], name: str, kind: ThreadKind, names
     first = chain[0]
     thread = Thread(name, kind, names.get(id(first.opened_by)), first.instructions, first.tools)
     if kind != "main":  # the prompt of the task stands in front of the main thread
-        thread.items += first.given
+        thread.items += first.shared
     for conversation in chain:
         start = len(thread.items)
         thread.items += conversation.record

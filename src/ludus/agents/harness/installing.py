@@ -68,10 +68,10 @@ def installation(declaration: Declaration) -> Installation | None:
 
 def require(declaration: Declaration, typed: str) -> Installation:
     """The program of a declaration, which was named as `typed`. Raises a UserError if it is not installed."""
-    found = installation(declaration)
-    if found is None:
+    installed = installation(declaration)
+    if installed is None:
         raise UserError(f"{declaration.label} is not installed", f"Install it with: ludus harness install {typed}")
-    return found
+    return installed
 
 
 def install(declaration: Declaration, progress: Progress | None = None) -> Installation:

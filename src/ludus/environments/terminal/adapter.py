@@ -19,10 +19,10 @@ def adapt(which: str) -> Environment | None:
     folder = Path(which).expanduser()
     if not folder.is_dir() or not task_folders(folder):
         return None
-    found = Environment.load("terminal")
+    terminal = Environment.load("terminal")
     settings = {"path": str(folder.resolve())}
     tasks = Dataset(name="tasks", generate="tasks.py:stream", settings=settings, ends=True)
-    return replace(found, name="harbor", datasets=[tasks])
+    return replace(terminal, name="harbor", datasets=[tasks])
 
 
 def needs(which: str) -> list[Need] | None:
@@ -30,14 +30,14 @@ def needs(which: str) -> list[Need] | None:
     if adapt(which) is None:
         return None
     folders = task_folders(Path(which).expanduser())
-    found = []
+    needed = []
     if any((folder / "environment" / "Dockerfile").is_file() for folder in folders):
         problem = problem_with_builds()
         why, command = problem or ("Dockerfiles can be built", "")
-        found.append(Need("images", problem is None, why, (command,) if command else ()))
-    runner = "runc" if found else "bwrap"
-    found.append(Need("sandbox", shutil.which(runner) is not None, f"{runner} runs the boxes"))
-    return found
+        needed.append(Need("images", problem is None, why, (command,) if command else ()))
+    runner = "runc" if needed else "bwrap"
+    needed.append(Need("sandbox", shutil.which(runner) is not None, f"{runner} runs the boxes"))
+    return needed
 
 
 def listing(folder: str) -> Iterator[Listed]:

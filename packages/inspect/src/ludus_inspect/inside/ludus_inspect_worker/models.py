@@ -1,4 +1,4 @@
-"""Inspect's models, all of which are on the other end of the channel: the policy, judges, simulated users."""
+"""Inspect's models: the policy, judges and simulated users. All are on the other end of the channel."""
 
 from __future__ import annotations
 
