@@ -71,6 +71,27 @@ async def test_files_are_limited_in_every_folder(folder: str):
         assert not (await sandbox.exec(script, cwd=folder)).ok
 
 
+async def test_files_are_read_and_written_by_nothing_that_a_program_replaced():
+    forge = "printf '#!/bin/sh\\necho forged\\n' > /data/forged; /bin/chmod 755 /data/forged"
+    hide = "for f in json os stat typing; do echo 'raise SystemExit(7)' > $f.py; done"
+    replace = "for f in cat head chmod mkdir python3; do /bin/cp /data/forged /bin/$f; done"
+    async with opened("oci") as sandbox:
+        assert (await sandbox.exec(f"echo true > /data/word; {forge}; {hide}; {replace}")).ok
+        assert (await sandbox.exec(["cat", "/data/word"])).text == "forged\n"
+        assert await sandbox.read("/data/word") == b"true\n"
+        await sandbox.write("/new/word", b"written", executable=True)
+        assert (await sandbox.read("/new/word"), await sandbox.read_if_there("/data")) == (b"written", None)
+
+
+async def test_a_pipe_in_the_place_of_a_file_delays_nobody():
+    async with opened("oci") as sandbox:
+        await sandbox.exec("mkfifo pipe; ln -s loop loop")
+        for name in ("pipe", "loop"):
+            assert await sandbox.read_if_there(name) is None
+            with pytest.raises(OSError, match=f"cannot write {name}"):
+                await sandbox.write(name, b"data")
+
+
 async def test_python_is_the_one_of_the_image():
     async with opened("oci") as sandbox:
         assert (await sandbox.exec("rm /bin/python3")).ok

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ludus.sandbox.protocol import READ_BYTES, ExecResult, Program, Sandbox
 
@@ -26,6 +27,12 @@ class Delegate(Sandbox):
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a file."""
         await (await self._target()).write(path, data, executable=executable)
+
+    async def work_on_files(
+        self, operation: str, request: Mapping[str, Any], stdin: bytes = b"", limit: int | None = None
+    ) -> ExecResult:
+        """Work on files."""
+        return await (await self._target()).work_on_files(operation, request, stdin, limit)
 
     async def end_processes(self) -> None:
         """End every process that programs left behind."""

@@ -7,14 +7,17 @@ side is a `SandboxError`, which is a failure without a reward.
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from ludus.errors import Failure
 from ludus.sandbox.claims import ATTACK_WORDS
+from ludus.sandbox.file_work import check_written, files_source, read_content
 from ludus.sandbox.mounts import Mount
 
 #: The working directory and HOME of every program, where the provider makes the file system.
@@ -178,14 +181,8 @@ class Sandbox(ABC):
     async def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
         """The content of a regular file. Raises `FileNotFoundError`, or `OSError` if it is too large or no file."""
         script = f'[ -f "$1" ] || exit 44; head -c {max_bytes + 1} -- "$1"'
-        result = await self._trusted(["sh", "-c", script, "sh", path], limit=max_bytes + 1)
-        if result.exit_code == 44:
-            raise FileNotFoundError(f"no such file in the sandbox: {path}")
-        if not result.ok:
-            raise OSError(f"cannot read {path} in the sandbox: {result.last_line or result.why}")
-        if len(result.stdout) > max_bytes:
-            raise OSError(f"{path} in the sandbox is larger than {max_bytes} bytes")
-        return result.stdout
+        result = await self._trusted(["/bin/sh", "-c", script, "sh", path], limit=max_bytes + 1)
+        return read_content(result, path, max_bytes)
 
     async def read_if_there(self, path: str, max_bytes: int = READ_BYTES) -> bytes | None:
         """The content of a regular file that a program may have left; None if there is none that can be read.
@@ -204,9 +201,7 @@ class Sandbox(ABC):
         mode = "755" if executable else "644"
         folder = 'case "$1" in ?*/*) mkdir -p -- "${1%/*}";; esac'  # an image may lack `dirname`
         script = f'{folder} && cat > "$1" && chmod {mode} -- "$1"'
-        result = await self._trusted(["sh", "-c", script, "sh", path], stdin=data)
-        if not result.ok:
-            raise OSError(f"cannot write {path} in the sandbox: {result.last_line or result.why}")
+        check_written(await self._trusted(["/bin/sh", "-c", script, "sh", path], stdin=data), path)
 
     async def write_files(self, files: Mapping[str, bytes]) -> None:
         """Write the files that a sandbox begins with. Their times are 0, so that a program does not see the clock."""
@@ -220,6 +215,13 @@ class Sandbox(ABC):
         for start in range(0, len(names), _TOUCHED):
             script = 'touch -c -d @0 -- "$@" 2>/dev/null; exit 0'
             await self._trusted(["sh", "-c", script, "sh", *names[start : start + _TOUCHED], "."])
+
+    async def work_on_files(
+        self, operation: str, request: Mapping[str, Any], stdin: bytes = b"", limit: int | None = None
+    ) -> ExecResult:
+        """One operation of `inside/files.py`. A sandbox without our supervisor does it with its image's own Python."""
+        argv = ("python3", "-I", "-c", files_source(), operation, json.dumps(request))
+        return await self.run(Program(argv, stdin=stdin, timeout=120.0, cwd="/", output_bytes=limit))
 
     async def end_processes(self) -> None:
         """End every process that programs left behind. Needed only with `background`: else none outlives its `exec`."""

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -20,12 +20,16 @@ from typing import Any
 from ludus.runtime.frames import HEADER, frame_start
 from ludus.sandbox.cgroups import ControlGroup
 from ludus.sandbox.egress import Egress
-from ludus.sandbox.protocol import ExecResult, Program, Sandbox, SandboxError, SandboxSpec
+from ludus.sandbox.file_work import check_written, files_source, read_content
+from ludus.sandbox.protocol import READ_BYTES, ExecResult, Program, Sandbox, SandboxError, SandboxSpec
 from ludus.sandbox.routes import PortRoute
 from ludus.sandbox.supervised_start import supervisor_source
 
 #: Seconds that a supervisor gets to answer after its program's time is up, on a busy machine.
 _GRACE = 30.0
+
+#: Removes HOME from the search path: a module there would be imported in the place of one of ours.
+_WITHOUT_HOME = "import sys\ndel sys.path[0]\nexec(compile({text!r}, 'files.py', 'exec'))\n"
 
 #: Seconds for a supervisor to start, and to end when it is asked to.
 _START, _STOP = 60.0, 30.0
@@ -104,6 +108,25 @@ class SupervisedSandbox(Sandbox):
         if killed or result.timed_out or result.out_of_memory or result.limit:
             self.suspicious = True
         return result
+
+    async def work_on_files(
+        self, operation: str, request: Mapping[str, Any], stdin: bytes = b"", limit: int | None = None
+    ) -> ExecResult:
+        """Work on files in a fork of the supervisor: no program of the sandbox has a part in it."""
+        source = _WITHOUT_HOME.format(text=files_source())
+        cwd = None if operation in ("read", "write") and not request["path"].startswith("/") else "/"
+        program = Program((operation, json.dumps(request)), source, stdin, 120.0, cwd, output_bytes=limit)
+        return await SupervisedSandbox.run(self, program)
+
+    async def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+        """The content of a regular file."""
+        asked = {"path": path, "most": max_bytes + 1}
+        return read_content(await self.work_on_files("read", asked, limit=max_bytes + 1), path, max_bytes)
+
+    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """Write a file. Folders on the way are made."""
+        asked = {"path": path, "mode": 0o755 if executable else 0o644}
+        check_written(await self.work_on_files("write", asked, data), path)
 
     async def end_processes(self) -> None:
         """End every process, and wait until all are gone. The supervisor does it, with nothing of the sandbox's."""
