@@ -54,6 +54,8 @@ class CommandAgent(Agent):
         pass_env: list[str] = []
         #: the most model calls of a rollout
         max_steps: PositiveInt = 200
+        #: the most tokens of a rollout, read and written in all of its model calls
+        token_budget: PositiveInt | None = None
         #: give the model its own turns back as it wrote them (`exact`), or as the program sends them (`as_sent`)
         restore: Literal["exact", "as_sent"] = "exact"
         #: calls with tools that only a provider's servers run, such as web search: `refuse` them, or `drop` the tools
@@ -77,7 +79,8 @@ class CommandAgent(Agent):
             raise RuntimeError("a command agent needs its proxy: use `async with agent.share() as agent`")
         folder = Path(tempfile.mkdtemp(prefix="ludus-agent-"))
         restores = self.config.restore == "exact"
-        with self._proxy.register(episode, self.config.max_steps, restores=restores) as program:
+        budget = self.config.token_budget
+        with self._proxy.register(episode, self.config.max_steps, token_budget=budget, restores=restores) as program:
             program.server_tools = self.config.server_tools
             try:
                 work = self._run(episode, program, folder)
@@ -111,8 +114,8 @@ class CommandAgent(Agent):
         finally:
             _kill(process)
             await process.wait()
-        if program.refused:  # most programs end with an error then; that is the model's doing
-            return "max_steps"
+        if program.stop_reason is not None:  # most programs end with an error then; that is the model's doing
+            return program.stop_reason
         if program.failure is not None:  # some programs end well all the same
             raise program.failure
         if process.returncode:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from ludus.agents.program_threads import ProgramConversation, ProgramConversations, Turn
 from ludus.agents.stored_responses import StoredResponses
+from ludus.dialects.errors import CONTEXT_LENGTH
 from ludus.episode import Episode, refuse_aborted, stamp_version
 from ludus.errors import Failure
 from ludus.http.exchange import HttpExchange, exchange_of
@@ -26,8 +27,9 @@ from ludus.http.mcp import mcp_reply
 from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.model_routes import ModelRoutes
 from ludus.http.replies import TRANSPORT, envelope
+from ludus.http.token_counts import estimated_tokens
 from ludus.model import Model, Request
-from ludus.response import Response
+from ludus.response import Item, Response
 from ludus.runtime.boundary import step
 from ludus.tokens import tokens_from_items
 
@@ -67,6 +69,8 @@ class ProgramCalls:
     """
 
     sampling_is_operators: ClassVar[bool] = True
+    #: whether a prompt beyond the model's context is an error, as programs expect it, or an empty, incomplete answer
+    refuses_long_prompts: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -74,16 +78,18 @@ class ProgramCalls:
         url: str,
         max_calls: int,
         *,
+        token_budget: int | None = None,
         restores: bool = True,
         is_side: Callable[[str], bool] | None = None,
     ) -> None:
         self.restored = 0  #: items that the program wrote in its own way, and that the model got as it wrote them
         self.calls = 0  #: answered model calls of all conversations
-        self._settled = 0
+        self.too_long = 0  #: calls whose prompt exceeded the model's context
+        self.tokens = 0  #: read and written by the model in all calls, if there is a budget
+        self._settled = 0, 0
         self.key = secrets.token_urlsafe(24)
         self.url = url
         self.asked_sampling: Body = {}
-        self.refused = False
         self.stored = StoredResponses()
         self.server_tools: ServerTools = "refuse"  #: what happens to tools that the policy cannot use
         self.dropped_tools: set[str] = set()
@@ -91,7 +97,8 @@ class ProgramCalls:
         self.stop = asyncio.Event()  #: set when no further call can be answered: the program may end
         self._failures: list[Failure] = []  # of the last calls, in a row
         self._episode = episode
-        self._max_calls = max_calls
+        self._max_calls, self._token_budget = max_calls, token_budget
+        self._reached: str | None = None  # the limit that a call was refused for
         self._conversations = ProgramConversations(list(episode.items), restores=restores, is_side=is_side)
         self._calls: OrderedDict[bytes, _Call] = OrderedDict()
         self._answering: set[asyncio.Task[Body]] = set()
@@ -102,16 +109,32 @@ class ProgramCalls:
         call = self._calls.get(key)
         is_retry = (incoming.header(b"x-stainless-retry-count") or "0") != "0"
         if call is None or call.has_failed or not (is_retry or call.is_lost):
-            if self.calls >= self._max_calls:
-                self.refused = True
-                self.stop.set()
-                raise Refusal(400, f"this rollout has made all of its {self._max_calls} model calls (agent.max_steps)")
+            self._refuse_beyond_limits()
             call = _Call(asyncio.create_task(self._call_model(body)))
             self._answering.add(call.answer)
             call.answer.add_done_callback(self._answering.discard)
             self._remember(key, call)
         call.clients.append(exchange_of(incoming.receive))
         return await incoming.cancel_on_disconnect(asyncio.shield(call.answer))
+
+    def _refuse_beyond_limits(self) -> None:
+        """Refuse a call after the last one that the settings allow. The program may end then."""
+        if self.calls + self.too_long >= self._max_calls:
+            self._reached, spent = "max_steps", f"made all of its {self._max_calls} model calls"
+        elif self._token_budget is not None and self.tokens >= self._token_budget:
+            self._reached, spent = "token_budget", f"used {self.tokens:,} of its {self._token_budget:,} tokens"
+        else:
+            return
+        self.stop.set()
+        raise Refusal(400, f"this rollout has {spent} (agent.{self._reached})")
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the rollout stops, however the program ends: a limit, or a prompt that the model cannot read.
+
+        None if the program may say itself why it ended.
+        """
+        return self._reached or ("max_output_tokens" if self._conversations.too_long() else None)
 
     @property
     def model(self) -> Model:
@@ -140,8 +163,9 @@ class ProgramCalls:
 
     def settle(self) -> None:
         """Make the conversations so far the threads of the rollout, unless they are already."""
-        if self._settled != self.calls and (last := self._conversations.last_answer()) is not None:
-            self._settled = self.calls
+        so_far = self.calls, self.too_long
+        if self._settled != so_far and (last := self._conversations.last_answer()) is not None:
+            self._settled = so_far
             self._episode.take_threads(self._conversations.threads(), last)
 
     def close(self) -> None:
@@ -179,9 +203,12 @@ class ProgramCalls:
             response = self._known_answer(conversation, turn)
             if response is None:
                 response = await self._respond(conversation, turn, params)
+                self._refuse_too_long(conversation, turn, response)
                 self._record(conversation, turn, response, params.get("tools"))
             conversation.take(items, turn, response)
             self.calls += 1
+            if self._token_budget is not None:
+                self.tokens += _tokens_of(response, turn.items, params)
             self.restored += turn.changed
         return envelope(response, body, episode.model.name, tokens=False)
 
@@ -196,6 +223,13 @@ class ProgramCalls:
         conversation.calls.append(call.record)
         self._episode.recorder.adopt(response, [call.record], response.usage)
         return response
+
+    def _refuse_too_long(self, conversation: ProgramConversation, turn: Turn, response: Response) -> None:
+        """Refuse a call whose prompt exceeds the model's context, as model servers do: programs shorten it then."""
+        if self.refuses_long_prompts and (why := response.prompt_too_long) is not None:
+            conversation.unread = turn, response
+            self.too_long += 1
+            raise Refusal(400, why, code=CONTEXT_LENGTH)
 
     def _record(self, conversation: ProgramConversation, turn: Turn, response: Response, tools: Any) -> None:
         recorder = self._episode.recorder
@@ -239,6 +273,16 @@ class ProgramCalls:
         for key in SAMPLING & asked.keys():
             self.asked_sampling.setdefault(key, asked.pop(key))
         return {**asked, **own}
+
+
+def _tokens_of(response: Response, items: list[Item], params: Body) -> int:
+    """The tokens of a call: as the model counted them, or estimated."""
+    usage = response.usage
+    if isinstance(total := usage.get("total_tokens"), int):
+        return total
+    if response.tokens is not None:
+        return len(response.tokens.prompt_ids) + len(response.tokens.generated_ids)
+    return estimated_tokens({**params, "input": [*items, *response.output]})
 
 
 class Proxy(ModelRoutes):

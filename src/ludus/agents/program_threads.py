@@ -65,6 +65,8 @@ class ProgramConversation:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     last: Response | None = None
     failure: Failure | None = None
+    #: a request that was too long for the model, and its empty answer; None after a call that was answered
+    unread: tuple[Turn, Response] | None = None
     _digest: Any = None  # of what the model has seen, and of its last answer
     _ids: dict[str, str] = field(default_factory=dict)  # the program's ids of calls, and ours
 
@@ -111,7 +113,7 @@ class ProgramConversation:
         self.record += added
         if self._digest is not None:
             add_content(self._digest, [*added, *response.output])
-        self.sent, self.last = items, response
+        self.sent, self.last, self.unread = items, response, None
         self.history = [*turn.items, *response.output]
         self.calls[-1]["at"] = len(self.record)
         self.record += response.output
@@ -152,9 +154,16 @@ class ProgramConversations:
         main = max(self._chains(), key=_mainness, default=[])
         return main[-1].failure if main else None
 
+    def too_long(self) -> bool:
+        """Whether the last prompt of the main thread was too long for the model."""
+        main = max(self._chains(), key=_mainness, default=[])
+        return bool(main) and main[-1].unread is not None
+
     def last_answer(self) -> Response | None:
         """The last answer of the main thread; None if no call was answered."""
         main = max(self._answered(), key=_mainness, default=[])
+        if main and main[-1].unread is not None:
+            return main[-1].unread[1]
         return next((conversation.last for conversation in reversed(main) if conversation.calls), None)
 
     def threads(self) -> list[Thread]:
@@ -175,7 +184,9 @@ class ProgramConversations:
         return [_thread(chain, name, kind, names) for chain, kind, name in others if chain]
 
     def _answered(self) -> list[list[ProgramConversation]]:
-        return [chain for chain in self._chains() if any(conversation.calls for conversation in chain)]
+        chains = self._chains()
+        answered = [chain for chain in chains if any(conversation.calls for conversation in chain)]
+        return answered or [chain for chain in chains if chain[-1].unread is not None]
 
     def _chains(self) -> list[list[ProgramConversation]]:
         """All conversations, each with those that go on with it."""
@@ -279,6 +290,10 @@ def _thread(chain: list[ProgramConversation], name: str, kind: ThreadKind, names
             if conversation.tools != first.tools:
                 more["tools"] = call.get("tools", conversation.tools)
             thread.calls.append({**call, "at": call["at"] + start, **more})
+    if (unread := chain[-1].unread) is not None:
+        turn, empty = unread
+        thread.items += turn.items[turn.known :]
+        thread.calls.append({"items": 0, "prompt_too_long": empty.prompt_too_long, "at": len(thread.items)})
     return thread
 
 

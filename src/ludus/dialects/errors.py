@@ -32,11 +32,23 @@ _GEMINI_STATUSES = {
     504: "DEADLINE_EXCEEDED",
 }
 
+#: The code of a prompt that exceeds the model's context.
+CONTEXT_LENGTH = "context_length_exceeded"
+#: How each provider says so. Programs look for these words, and shorten their conversation.
+_TOO_LONG: dict[Dialect, str] = {
+    "responses": "Your input exceeds the context window of this model",
+    "chat": "Your input exceeds the context window of this model",
+    "messages": "prompt is too long",
+    "gemini": "The input token count exceeds the maximum number of tokens allowed",
+}
+
 
 def error_body(
     dialect: Dialect, status: int, message: str, *, kind: str | None = None, param: str | None = None
 ) -> dict[str, Any]:
     """The body of an error reply. `param` is the field of the request that is wrong."""
+    if kind == CONTEXT_LENGTH:
+        message = f"{_TOO_LONG[dialect]}: {message}"
     if dialect == "messages":
         default = "api_error" if status >= 500 else "invalid_request_error"
         return {"type": "error", "error": {"type": _MESSAGES_TYPES.get(status, default), "message": message}}

@@ -37,6 +37,7 @@ class SampleCalls(ProgramCalls):
     """The calls of a solver to the model of the rollout."""
 
     sampling_is_operators = False  # how an eval samples is part of its definition
+    refuses_long_prompts = False
 
     broke: Failure | None = None  #: why the last call failed, whatever conversation it belonged to
 

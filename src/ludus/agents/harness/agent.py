@@ -74,6 +74,8 @@ class HarnessAgent(Agent):
         name: str | list[str] = Field(min_length=1)
         #: the most model calls of a rollout
         max_steps: PositiveInt = 200
+        #: the most tokens of a rollout, read and written in all of its model calls
+        token_budget: PositiveInt | None = None
         #: give the model its own turns back as it wrote them (`exact`), or as the program sends them (`as_sent`)
         restore: Literal["exact", "as_sent"] = "exact"
         #: whether the task's tools reach the program over MCP: `auto` if the environment has no sandbox
@@ -126,7 +128,11 @@ class HarnessAgent(Agent):
         harness = self._harnesses[_turn(episode.job) % len(self._harnesses)]
         restores = self.config.restore == "exact"
         with self._proxy.register(
-            episode, self.config.max_steps, restores=restores, is_side=harness.declaration.is_side
+            episode,
+            self.config.max_steps,
+            token_budget=self.config.token_budget,
+            restores=restores,
+            is_side=harness.declaration.is_side,
         ) as program:
             program.server_tools = harness.declaration.server_tools
             work = self._play(episode, harness, program)
@@ -204,8 +210,8 @@ def _require_mcp(declaration: Declaration) -> Declaration:
 
 def _reason(declaration: Declaration, program: ProgramCalls, result: ExecResult) -> str:
     """Why the rollout stopped. Raises its failure."""
-    if program.refused:  # most programs end with an error then; that is the model's doing
-        return "max_steps"
+    if program.stop_reason is not None:  # most programs end with an error then; that is the model's doing
+        return program.stop_reason
     if program.failure is not None:  # some programs end well all the same
         raise program.failure
     if program.tool_failure is not None:

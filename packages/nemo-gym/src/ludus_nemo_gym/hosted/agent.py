@@ -110,8 +110,8 @@ class HostedAgent(Agent):
         rollout.settle()
         _take_over(episode, Response.checked(result.get("response")))
         episode.resources = _Judged(episode.resources, verdict)  # type: ignore[assignment]
-        if rollout.refused:
-            return "max_steps"
+        if rollout.stop_reason is not None:
+            return rollout.stop_reason
         return str(result.get("stop_reason") or "completed")
 
     def _failed_call(self, episode: Episode, rollout: str) -> Failure | None:

@@ -41,6 +41,7 @@ class PlayedRollout(ProgramCalls):
     """One rollout of a hosted agent: its model calls, its requests to the resources, and what failed."""
 
     sampling_is_operators = False  # an agent's configuration may set it, and the row
+    refuses_long_prompts = False
 
     def __init__(self, episode: Episode, url: str, max_calls: int, **settings: Any) -> None:
         super().__init__(episode, url, max_calls, **settings)
