@@ -240,6 +240,38 @@ class TestVersions:
         assert [member.rollout.job.repeat for member in group.members] == [1, 2, 3, 4]
         assert [member.versions for member in group.members] == [[5, 5]] * 4
 
+    @pytest.mark.parametrize(
+        ("limit", "versions", "trained"),
+        [({"max_span": 1}, [3], [1, 0]), ({"max_staleness": 1}, [5], [0, 1]), ({"max_span": 2}, [3, 5], [1, 1])],
+    )
+    async def test_only_the_turns_beyond_a_limit_are_cut_out_of_the_loss(self, limit, versions, trained) -> None:
+        class Updating(Judged):
+            @tool
+            async def look(self, repeat: int) -> str:
+                """Two updates of the weights happen during the first rollout."""
+                for _ in range(2 if repeat == 0 else 0):
+                    feed.update()
+                return "seen"
+
+        def respond(request: Request) -> Response:
+            repeat = int(str(request.session).rpartition("-")[2])
+            said = answer(str(repeat), prompt=[1, 2, 3] if request.turn else None)
+            if request.turn:
+                return said
+            return Response.of(function_call("look", {"repeat": repeat}, call_id="c"), model="m", tokens=said.tokens)
+
+        chosen = GroupPolicy(size=4, over_budget="cut", **limit)
+        feed = GroupFeed(
+            Updating, model=ScriptedModel(respond), input=questions(1), policy=chosen, concurrency=1, version=3
+        )
+        (group,) = await groups_of(feed)
+        assert (group.closed, group.dropped, group.cut) == ("full", 0, int(len(versions) == 1))
+        assert [member.versions for member in group.members] == [versions, [5, 5], [5, 5], [5, 5]]
+        first, second = group.members[:2]
+        assert [sum(sequence.mask) for sequence in first.sequences] == trained
+        assert [values[-1] for values in first.per_token([0.5, 0.25])] == [0.5 * trained[0], 0.25 * trained[1]]
+        assert [values[-1] for values in second.per_token([0.5, 0.25])] == [0.5, 0.25]
+
     async def test_updating_pauses_a_policy_in_this_process(self) -> None:
         feed = feed_of(lambda question, repeat: str(repeat), rows=1)
         async with feed, feed.updating(5):

@@ -209,7 +209,8 @@ class GroupFeed:
             self.update(version)
 
     def _engine(self, settings: PlaySettings) -> FeedEngine:
-        settings.options = settings.options.replace(max_staleness=self.policy.max_staleness)
+        ends = self.policy.max_staleness if self.policy.over_budget == "drop" else None
+        settings.options = settings.options.replace(max_staleness=ends)
         return FeedEngine(settings, self._schedule)
 
     def _next_group(self) -> OpenGroup | None:
@@ -276,14 +277,17 @@ class GroupFeed:
         return True
 
     def _fresh(self, group: TrainingGroup) -> TrainingGroup | None:
-        """The group without members of stale weights; None if too few are left."""
+        """The group without members of stale weights, or without their stale tokens; None if too few are left."""
         limit = self.policy.max_staleness
         if limit is None:
             return group
         oldest = self.version - limit
-        fresh = [member for member in group.members if all(v is not None and v >= oldest for v in member.versions)]
-        if len(fresh) == len(group.members):
+        old = [member for member in group.members if not all(v is not None and v >= oldest for v in member.versions)]
+        if not old:
             return group
+        kept = [member for member in old if self.policy.over_budget == "cut" and member.cut(oldest=oldest)]
+        group.cut += len(kept)
+        fresh = [member for member in group.members if member not in old or member in kept]
         group.dropped += len(group.members) - len(fresh)
         group.members = fresh
         if len(group.trainable) < self.policy.least:

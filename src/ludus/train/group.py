@@ -27,6 +27,8 @@ class TrainingMember:
 
     def __init__(self, rollout: Rollout) -> None:
         self.rollout = rollout
+        self._oldest: int | None = None  # what policy versions beyond these two wrote is not in the loss
+        self._newest: int | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -82,33 +84,63 @@ class TrainingMember:
         """
         if not self.trains and not any("prefix" in call for call in self.rollout.calls if not call.get("given")):
             return []
-        return list(self.rollout.sequences())
+        sequences = list(self.rollout.sequences())
+        for sequence in sequences:
+            for first, after, version in sequence.version_spans:
+                if not self._keeps(_number(version)):
+                    sequence.mask[first:after] = [0] * (after - first)
+        return sequences
 
     @cached_property
     def versions(self) -> list[int | None]:
         """The policy versions that wrote each model call, in order: several if the weights changed in the middle of it.
 
-        None for a version that is not a number.
+        None for a version that is not a number. Versions that were cut are left out.
         """
-        return [_number(version) for call in self.rollout.trained_calls for version in versions_of(call)]
+        versions = [_number(version) for call in self.rollout.trained_calls for version in versions_of(call)]
+        return [version for version in versions if self._keeps(version)]
+
+    def cut(self, *, oldest: int | None = None, newest: int | None = None) -> bool:
+        """Take what older or newer policy versions wrote out of the loss. False if nothing is left in it.
+
+        Ids, log probabilities and the reward stay: the rest is trained on in the context in which it was written.
+        """
+        self._oldest = self._oldest if oldest is None else oldest
+        self._newest = self._newest if newest is None else newest
+        for name in ("sequences", "versions"):
+            self.__dict__.pop(name, None)
+        return any(any(sequence.mask) for sequence in self.sequences)
+
+    def _keeps(self, version: int | None) -> bool:
+        if self._oldest is None and self._newest is None:
+            return True
+        if version is None or (self._oldest is not None and version < self._oldest):
+            return False
+        return self._newest is None or version <= self._newest
 
     def per_token(self, values: Sequence[float]) -> list[list[float]]:
         """One value for each of `rollout.trained_calls`, such as an advantage, spread over the tokens of each sequence.
 
-        Tokens that the policy did not write get 0.0.
+        Tokens that are not in the loss get 0.0.
         """
         lengths = [len(call["generated_ids"]) for call in self.rollout.trained_calls]
-        written = [value for value, length in zip(values, lengths, strict=True) for _ in range(length)]
-        remaining = iter(written)
-        return [[next(remaining) if mask else 0.0 for mask in sequence.mask] for sequence in self.sequences]
+        written = iter([value for value, length in zip(values, lengths, strict=True) for _ in range(length)])
+        listed = []
+        for sequence in self.sequences:
+            spread = [0.0] * len(sequence.ids)
+            for first, after, _ in sequence.version_spans:
+                spread[first:after] = [next(written) for _ in range(first, after)]
+            listed.append([value if mask else 0.0 for value, mask in zip(spread, sequence.mask, strict=True)])
+        return listed
 
 
 @dataclass
 class TrainingGroup:
     """The finished members of one task. `members` are completed or masked; `failures` have no reward.
 
-    `cancelled` counts stragglers, `dropped` members whose weights were too old or changed too often. `closed` says how
-    the group ended: `full`, `short` (no member was left to wait for) or `deadline`.
+    `cancelled` counts stragglers, `dropped` members whose weights were too old or changed too often; `cut` members that
+    lost a part of their tokens for that reason. `closed` says how the group ended: `full`, `short` (no member was left
+    to wait for) or `deadline`.
     """
 
     task_id: str
@@ -119,6 +151,7 @@ class TrainingGroup:
     cancelled: int = 0
     dropped: int = 0
     closed: str = "full"
+    cut: int = 0
 
     @property
     def trainable(self) -> list[TrainingMember]:

@@ -25,7 +25,7 @@ class OpenGroup:
         self.running: set[int] = set()
         self.members: list[TrainingMember] = []
         self.failures: list[TrainingMember] = []
-        self.dropped = self.cancelled = self._replaced = 0
+        self.dropped = self.cancelled = self.cut = self._replaced = 0
         self.closed: str | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.result: asyncio.Future[TrainingGroup] | None = None  # set if a caller waits for the group
@@ -71,9 +71,11 @@ class OpenGroup:
             self.cancelled,
             self.dropped,
             self.closed,
+            self.cut,
         )
 
     def _within_span(self, member: TrainingMember) -> bool:
+        """Whether a member may stay, perhaps after a cut."""
         limit = self.policy.max_span
         if limit is None:
             return True
@@ -81,4 +83,9 @@ class OpenGroup:
         if not versions:
             return True
         known = [version for version in versions if version is not None]
-        return len(known) == len(versions) and max(known) - min(known) <= limit
+        if len(known) == len(versions) and max(known) - min(known) <= limit:
+            return True
+        if self.policy.over_budget == "drop" or not known or not member.cut(newest=known[0] + limit):
+            return False
+        self.cut += 1
+        return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ludus.errors import UserError
 
@@ -30,6 +30,9 @@ class GroupPolicy:
       delivered; 0 allows the current version only. A rollout in flight that is too old is ended, recorded as failed
       with kind `stale`, and replaced.
     - `max_span`: a member is dropped if its calls span more than this many updates of the weights.
+    - `over_budget`: what happens to a member beyond `max_staleness` or `max_span`. `drop` is said above. `cut` keeps it
+      and takes only the tokens of those versions out of the loss: the old ones, or all after the last turn within the
+      span. No rollout in flight is ended. A member of which nothing is left is dropped.
     """
 
     size: int = 8
@@ -40,6 +43,7 @@ class GroupPolicy:
     keep_without_signal: bool = False
     max_staleness: int | None = None
     max_span: int | None = None
+    over_budget: Literal["drop", "cut"] = "drop"
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
@@ -51,6 +55,8 @@ class GroupPolicy:
             check_whole(name, value, least)
         if self.deadline is not None and not (isinstance(self.deadline, (int, float)) and self.deadline > 0):
             raise UserError(f"deadline must be a positive number of seconds, not {self.deadline!r:.60}")
+        if self.over_budget not in ("drop", "cut"):
+            raise UserError(f"over_budget must be drop or cut, not {self.over_budget!r:.60}")
         if self.min_size is not None and self.min_size > self.size:
             raise UserError(f"min_size is {self.min_size}, more than the size {self.size}", "Lower min_size")
 
