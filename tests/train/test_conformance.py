@@ -32,9 +32,8 @@ class Recorded:
         for name, rollouts in script.tasks.items():
             trained = [rollout for rollout in rollouts if rollout.end == "completed"]
             mean = sum(rollout.reward for rollout in trained) / len(trained)
-            for rollout in trained:
-                for ids, mask, logprobs in rollout.sequences():
-                    found.append(Delivered(name, ids, mask, logprobs, rollout.reward - mean, rollout.reward))
+            for s in (sequence for rollout in trained for sequence in rollout.sequences()):
+                found.append(Delivered(name, s.ids, s.mask, s.logprobs, s.reward - mean, s.reward, s.version))
         return self._change(found)
 
 
@@ -73,8 +72,20 @@ def _changed(task: str, **fields: Callable[[Delivered], object]) -> Callable[[li
 def _untrainable(end: str) -> Callable[[list[Delivered]], list[Delivered]]:
     made = script()
     task, rollout = next((name, each) for name, all in made.tasks.items() for each in all if each.end == end)
-    ids, mask, logprobs = rollout.sequences()[0]
-    return lambda found: [*found, Delivered(task, ids, mask, logprobs, 1.0, rollout.reward)]
+    sequence = rollout.sequences()[0]
+    sample = Delivered(task, sequence.ids, sequence.mask, sequence.logprobs, 1.0, rollout.reward)
+    return lambda found: [*found, sample]
+
+
+def _side_call(found: list[Delivered]) -> list[Delivered]:
+    (thread,) = [t for rollout in script().tasks["threads"] for t in rollout.threads if t.kind == "side"]
+    (call,) = thread.calls
+    mask = [*[0] * len(call.prompt), *[1] * len(call.generated)]
+    return [*found, Delivered("threads", [*call.prompt, *call.generated], mask, [0.0] * len(mask), 1.0)]
+
+
+def _one_reward_for_all_threads(found: list[Delivered]) -> list[Delivered]:
+    return [replace(s, reward=0.25) if s.group == "threads" and s.reward == 0.75 else s for s in found]
 
 
 WRONG = {
@@ -93,6 +104,14 @@ WRONG = {
     "a failed member": (_untrainable("failed"), "failures", "must not be trained on"),
     "a straggler": (_untrainable("late"), "straggler", "must not be trained on"),
     "a rollout of many versions": (_untrainable("spans"), "version changes", "must not be trained on"),
+    "a rollout of stale weights": (_untrainable("stale"), "stale", "must not be trained on"),
+    "the newest version of a rollout": (
+        _changed("version changes", version=lambda s: (s.version or 0) + 1),
+        "version changes",
+        "the policy version",
+    ),
+    "a side call": (_side_call, "threads", "must not be trained on"),
+    "a thread with the rollout's reward": (_one_reward_for_all_threads, "threads", "the reward"),
     "a sequence twice": (lambda found: [found[0], *found], "plain", "must not be trained on"),
 }
 

@@ -159,7 +159,7 @@ class GroupFeed:
             await self._changed.wait()
 
     async def play(self, task_id: str, row: dict[str, Any], size: int | None = None) -> TrainingGroup:
-        """Play one group now and wait for it. No group is dropped here; only `max_span` drops members."""
+        """Play one group now and wait for it. Members beyond `max_span` or `max_staleness` are dropped, no group is."""
         policy = self.policy if size is None else dataclasses.replace(self.policy, size=size, min_size=0)
         environment = self.environment_of(row)
         group = self._open(task_id, environment, row, policy)
@@ -253,6 +253,7 @@ class GroupFeed:
         if self._collector is not None:
             self._collector.metrics.end_task(opened.work.task_id)
         if opened.result is not None:
+            self._drop_stale(group)
             self.group_counts["delivered"] += 1
             if not opened.result.done():
                 opened.result.set_result(group)
@@ -277,23 +278,29 @@ class GroupFeed:
         return True
 
     def _fresh(self, group: TrainingGroup) -> TrainingGroup | None:
-        """The group without members of stale weights, or without their stale tokens; None if too few are left."""
+        """The group without what stale weights wrote; None if too few members are left."""
+        if not self._drop_stale(group):
+            return group
+        if len(group.trainable) < self.policy.least:
+            self.group_counts["stale"] += 1
+            return None
+        return None if self._dropped(group) else group
+
+    def _drop_stale(self, group: TrainingGroup) -> bool:
+        """Drop the members of stale weights, or cut their stale tokens. False if there are none."""
         limit = self.policy.max_staleness
         if limit is None:
-            return group
+            return False
         oldest = self.version - limit
         old = [member for member in group.members if not all(v is not None and v >= oldest for v in member.versions)]
         if not old:
-            return group
+            return False
         kept = [member for member in old if self.policy.over_budget == "cut" and member.cut(oldest=oldest)]
         group.cut += len(kept)
         fresh = [member for member in group.members if member not in old or member in kept]
         group.dropped += len(group.members) - len(fresh)
         group.members = fresh
-        if len(group.trainable) < self.policy.least:
-            self.group_counts["stale"] += 1
-            return None
-        return None if self._dropped(group) else group
+        return True
 
     def _end_if_idle(self) -> None:
         """End the collection when all tasks are played and no group is open."""

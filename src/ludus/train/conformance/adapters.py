@@ -35,11 +35,10 @@ class FeedAdapter:
             async for group in feed:
                 for member, advantages in zip(group.members, group.sequence_advantages(), strict=True):
                     for sequence, advantage in zip(member.sequences, advantages, strict=False):
-                        delivered.append(
-                            Delivered(
-                                group.number, sequence.ids, sequence.mask, sequence.logprobs, advantage, member.reward
-                            )
-                        )
+                        reward = member.rollout.reward_of(sequence.thread)
+                        known = min((version for version in member.versions if version is not None), default=None)
+                        tokens = sequence.ids, sequence.mask, sequence.logprobs
+                        delivered.append(Delivered(group.number, *tokens, advantage, reward, known))
         return delivered
 
 
@@ -132,9 +131,8 @@ class TrlAsyncAdapter:
                 sample.completion_mask.tolist(),
                 sample.old_log_probs.tolist(),
             )
-            delivered.append(
-                Delivered(sample.group_id, ids, mask, logprobs, sample.advantage, sample.metrics["reward"])
-            )
+            reward, version = sample.metrics["reward"], sample.model_version
+            delivered.append(Delivered(sample.group_id, ids, mask, logprobs, sample.advantage, reward, version))
         return delivered
 
 

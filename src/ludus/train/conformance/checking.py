@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ludus.train.conformance.script import ConformanceScript, ScriptedRollout, script
+from ludus.train.conformance.script import ConformanceScript, ScriptedRollout, ScriptedSequence, script
 
 _TOLERANCE = 1e-4
 
@@ -18,6 +18,7 @@ class Delivered:
     """One sequence as the trainer holds it, padding removed. `mask` is 1 for tokens in the loss.
 
     `advantage` is None if the trainer computes it later; it is compared up to a positive factor for each group.
+    `version` is the oldest policy version of the rollout, None if the trainer is not told.
     """
 
     group: Hashable
@@ -26,6 +27,7 @@ class Delivered:
     logprobs: Sequence[float]
     advantage: float | None = None
     reward: float | None = None
+    version: int | None = None
 
 
 class TrainerAdapter(Protocol):
@@ -90,7 +92,8 @@ def _owners(scripted: ConformanceScript) -> dict[int, str]:
         id: name
         for name, rollouts in scripted.tasks.items()
         for rollout in rollouts
-        for call in rollout.calls
+        for calls in (rollout.calls, *(thread.calls for thread in rollout.threads))
+        for call in calls
         for id in call.generated
     }
 
@@ -98,39 +101,46 @@ def _owners(scripted: ConformanceScript) -> dict[int, str]:
 def _task_problems(trained: list[ScriptedRollout], samples: list[Delivered]) -> list[str]:
     problems: list[str] = []
     left = list(samples)
-    matched: list[tuple[ScriptedRollout, Delivered]] = []
-    for rollout in trained:
-        for ids, mask, logprobs in rollout.sequences():
-            sample = next((candidate for candidate in left if list(candidate.ids) == ids), None)
-            if sample is None:
-                problems.append(f"the sequence {ids} is missing")
-                continue
-            left.remove(sample)
-            matched.append((rollout, sample))
-            if list(sample.mask) != mask:
-                problems.append(f"the loss mask of {ids} is {list(sample.mask)}, not {mask}")
-            wrong = [
-                logprob
-                for logprob, wanted, counts in zip(sample.logprobs, logprobs, mask, strict=True)
-                if counts and not math.isclose(logprob, wanted, abs_tol=_TOLERANCE)
-            ]
-            if wrong:
-                problems.append(f"{len(wrong)} logprobs of {ids} are wrong, the first is {wrong[0]}")
-            if sample.reward is not None and not math.isclose(sample.reward, rollout.reward, abs_tol=_TOLERANCE):
-                problems.append(f"the reward of {ids} is {sample.reward}, not {rollout.reward}")
+    matched: list[tuple[ScriptedSequence, Delivered]] = []
+    for sequence in (sequence for rollout in trained for sequence in rollout.sequences()):
+        sample = next((candidate for candidate in left if list(candidate.ids) == sequence.ids), None)
+        if sample is None:
+            problems.append(f"the sequence {sequence.ids} is missing")
+            continue
+        left.remove(sample)
+        matched.append((sequence, sample))
+        problems += _sequence_problems(sequence, sample)
     problems += [f"the sequence {list(sample.ids)} must not be trained on" for sample in left]
     return problems + _advantage_problems(trained, matched)
 
 
-def _advantage_problems(trained: list[ScriptedRollout], matched: list[tuple[ScriptedRollout, Delivered]]) -> list[str]:
+def _sequence_problems(sequence: ScriptedSequence, sample: Delivered) -> list[str]:
+    problems, ids = [], sequence.ids
+    if list(sample.mask) != sequence.mask:
+        problems.append(f"the loss mask of {ids} is {list(sample.mask)}, not {sequence.mask}")
+    wrong = [
+        logprob
+        for logprob, wanted, counts in zip(sample.logprobs, sequence.logprobs, sequence.mask, strict=True)
+        if counts and not math.isclose(logprob, wanted, abs_tol=_TOLERANCE)
+    ]
+    if wrong:
+        problems.append(f"{len(wrong)} logprobs of {ids} are wrong, the first is {wrong[0]}")
+    if sample.reward is not None and not math.isclose(sample.reward, sequence.reward, abs_tol=_TOLERANCE):
+        problems.append(f"the reward of {ids} is {sample.reward}, not {sequence.reward}")
+    if sample.version is not None and sample.version != sequence.version:
+        problems.append(f"the policy version of {ids} is {sample.version}, not {sequence.version}")
+    return problems
+
+
+def _advantage_problems(trained: list[ScriptedRollout], matched: list[tuple[ScriptedSequence, Delivered]]) -> list[str]:
     """Advantages must be proportional to the reward minus the mean reward of the members that train."""
     mean = sum(rollout.reward for rollout in trained) / max(1, len(trained))
     factors = Counter(
-        round(sample.advantage / (rollout.reward - mean), 3)
-        for rollout, sample in matched
-        if sample.advantage is not None and abs(rollout.reward - mean) > _TOLERANCE
+        round(sample.advantage / (sequence.reward - mean), 3)
+        for sequence, sample in matched
+        if sample.advantage is not None and abs(sequence.reward - mean) > _TOLERANCE
     )
     if len(factors) > 1 or any(factor <= 0 for factor in factors):
-        shown = ", ".join(f"{sample.advantage:.4f} for {rollout.reward}" for rollout, sample in matched)
+        shown = ", ".join(f"{sample.advantage:.4f} for {sequence.reward}" for sequence, sample in matched)
         return [f"the advantages do not fit a baseline of {mean:.4f}, the mean of the trained rewards: {shown}"]
     return []
