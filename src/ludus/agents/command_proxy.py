@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from ludus.agents.program_threads import ProgramConversation, ProgramConversations, Turn
 from ludus.agents.stored_responses import StoredResponses
+from ludus.dialects.client_tools import ClientTools
 from ludus.dialects.errors import CONTEXT_LENGTH
 from ludus.episode import Episode, refuse_aborted, stamp_version
 from ludus.errors import Failure
@@ -187,13 +188,14 @@ class ProgramCalls:
             del calls[key]
 
     async def _call_model(self, body: Body) -> Body:
-        episode = self._episode
-        content = body.get("input")
+        tools = ClientTools(body.get("tools"))
+        asked = tools.request(body)
+        content = asked.get("input")
         items = [{"role": "user", "content": content}] if isinstance(content, str) else content
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise Refusal.field(["input"], "value_error", "input must be a string or a list of items")
         items, _ = tokens_from_items(items)
-        params = self._params(body)
+        params = self._params(asked)
         conversation, turn = self._conversations.join(items, params)
         while conversation.lock.locked():  # its history is about to change: look again when its call is answered
             async with conversation.lock:
@@ -210,7 +212,7 @@ class ProgramCalls:
             if self._token_budget is not None:
                 self.tokens += _tokens_of(response, turn.items, params)
             self.restored += turn.changed
-        return envelope(response, body, episode.model.name, tokens=False)
+        return tools.answer(envelope(response, body, self._episode.model.name, tokens=False))
 
     def _known_answer(self, conversation: ProgramConversation, turn: Turn) -> Response | None:
         """The answer that the model gave before the rollout was interrupted, if the program asks the same again."""

@@ -67,6 +67,10 @@ def _events(response: dict[str, Any], bare: dict[str, Any]) -> Iterator[dict[str
             name = "response.function_call_arguments"
             yield {"type": f"{name}.delta", **place, "delta": item["arguments"]}
             yield {"type": f"{name}.done", **place, "arguments": item["arguments"], "name": item["name"]}
+        elif item.get("type") == "custom_tool_call":
+            name = "response.custom_tool_call_input"
+            yield {"type": f"{name}.delta", **place, "delta": item["input"]}
+            yield {"type": f"{name}.done", **place, "input": item["input"]}
         for position, part in enumerate(_parts(item, "summary")):
             yield from _summary_events(part, {**place, "summary_index": position})
         for position, part in enumerate(_parts(item, "content")):
@@ -79,8 +83,8 @@ def _events(response: dict[str, Any], bare: dict[str, Any]) -> Iterator[dict[str
 def _empty_item(item: Item) -> Item:
     """An item without its content, as `output_item.added` announces it."""
     empty: Item = {key: [] for key in ("content", "summary") if _parts(item, key)}
-    if item.get("type") == "function_call":
-        empty["arguments"] = ""
+    if (text := {"function_call": "arguments", "custom_tool_call": "input"}.get(str(item.get("type")))) is not None:
+        empty[text] = ""
     if item.get("type") in ("message", "function_call"):
         empty["status"] = "in_progress"
     return {**item, **empty}

@@ -13,9 +13,9 @@ from ludus.dialects.messages_tools import client_function
 
 Body = dict[str, Any]
 
-#: The types of tools that are carried. Of Anthropic's, also those of `client_function`.
+#: The types of tools that are carried: functions and `client_tools`; of Anthropic's, also those of `client_function`.
 _CARRIED: dict[Dialect, tuple[Any, ...]] = {
-    "responses": ("function", "custom", None),
+    "responses": ("function", "custom", "namespace", None),
     "chat": ("function", None),
     "messages": ("custom", None),
 }
