@@ -80,14 +80,95 @@ def test_a_model_cannot_claim_that_the_network_is_missing(base: dict[str, Any], 
     assert (rollout.reward, rollout.error) == (0.0, None)
 
 
+#: A shell that writes the reward, in front of the judge's own on PATH.
+FORGES = """printf '#!/bin/sh\\nmkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt\\n' > /tmp/forged
+chmod 755 /tmp/forged; mkdir -p /usr/local/bin; cp /tmp/forged /usr/local/bin/bash
+cp /tmp/forged /bin/bash.new; mv /bin/bash.new /bin/bash"""
+
+
 @needs_images
-def test_a_cheat_earns_nothing_in_the_agents_own_box(base: dict[str, Any]) -> None:
-    names = ("verdict_in_advance", "waits", "own_tests", "linked_tests", "git_hooks", "conftest", "path")
-    rollouts = played(f"harbor:{TASKS / 'hello'}", *map(cheating, names), **base)
-    assert [(rollout.reward, rollout.error) for rollout in rollouts] == [(0.0, None)] * len(names)
-    planted = rollouts[-1].verdict
-    assert planted is not None
-    assert planted.values["problem"].endswith("; after the task's own solution it writes a reward")
+def test_a_planted_shell_forges_nothing_in_a_fresh_box(base: dict[str, Any]) -> None:
+    (fresh,) = played(f"harbor:{TASKS / 'hello'}", running(FORGES), **base)
+    assert (fresh.reward, fresh.error) == (0.0, None)
+    assert fresh.verdict is not None
+    assert fresh.verdict.values["left_out"] == 2
+    assert fresh.verdict.values["problem"].endswith("; its judge saw no change to /bin/bash, /usr/local/bin/bash")
+    (same,) = played(f"harbor:{TASKS / 'hello'}", running(FORGES), **base, **{"resources.verdict": "same_box"})
+    assert same.verdict is not None
+    assert (same.reward, same.verdict.values["same_box"]) == (1.0, True)  # as the page says
+
+
+@needs_images
+def test_a_script_that_the_model_breaks_in_its_own_box_earns_nothing(base: dict[str, Any]) -> None:
+    breaks = running("printf '#!/bin/sh\\nexit 0\\n' > bash; chmod 755 bash; mv bash /bin/bash")
+    (rollout,) = played(f"harbor:{TASKS / 'hello'}", breaks, **base, **{"resources.verdict": "same_box"})
+    assert rollout.reward == 0.0
+    assert rollout.verdict is not None
+    assert rollout.verdict.values["problem"].endswith("; after the task's own solution it writes a reward")
+
+
+#: What an agent does to its box, and what its judge must see of it: `+` is there, `-` is not.
+CHANGES = """mkdir -p /srv/made/deep; echo a > /srv/made/deep/file; chmod 700 /srv/made
+echo b > /data/file; echo c > /answer; rm /app/words.txt; mkdir /app/words.txt; echo d > /tmp/result
+ln -s /srv/made/deep/file /app/link; ln -s /tests/expected /app/forged; ln -s / /app/top; ln -s top/tests/x /app/far
+echo e > /etc/profile; echo f > /usr/local/bin/tool; echo g > $HOME/.bashrc; echo h > /app/conftest.py
+mkdir -p .git/hooks; echo i > .git/hooks/pre-commit; echo j > .git/HEAD; echo k > /pytest.ini; chmod 000 /srv/made/deep
+mkdir -p /opt/tools/share; echo l > /opt/tools/share/kept"""
+
+SEEN = """#!/bin/bash
+right=1
+is() { [ "$1" = "$2" ] || { echo "missing: $1, not $2"; right=0; }; }
+not() { [ ! -e "$1" ] && [ ! -L "$1" ] || { echo "there: $1"; right=0; }; }
+chmod 700 /srv/made/deep
+is "$(cat /srv/made/deep/file /data/file /answer /tmp/result /app/link .git/HEAD | tr -d '\n')" abcdaj
+is "$(cat /opt/tools/share/kept)" l
+[ -d /app/words.txt ] || right=0
+for f in /app/forged /app/far /usr/local/bin/extra $HOME/.bashrc /app/conftest.py .git/hooks/pre-commit /pytest.ini; do
+    not $f
+done
+is "$(cat /usr/local/bin/tool)" "$(printf '#!/bin/sh\nwc -w < "$WORDS"')"
+echo $right > /logs/verifier/reward.txt
+"""
+
+
+@needs_images
+def test_a_judge_sees_changes_to_files_but_not_to_what_its_own_programs_are_made_of(
+    base: dict[str, Any], tmp_path: Path
+) -> None:
+    shutil.copytree(TASKS / "stages", tmp_path / "task")
+    (tmp_path / "task/tests/test.sh").write_text(SEEN)
+    shutil.rmtree(tmp_path / "task/solution")
+    (rollout,) = played(f"harbor:{tmp_path / 'task'}", running(CHANGES), **base)
+    assert rollout.verdict is not None
+    assert rollout.reward == 1.0, rollout.verdict.values
+    assert len(rollout.verdict.values["sealed"]) == 64
+
+
+@needs_images
+def test_a_task_whose_answer_is_an_installed_program_says_so_or_fails_with_the_remedy(
+    base: dict[str, Any], tmp_path: Path
+) -> None:
+    for name, line in {
+        "asks": "",
+        "declares": 'artifacts = ["/usr/local/bin/answer"]\n',
+        "stays": '[ludus]\nverdict = "same_box"\n',
+    }.items():
+        shutil.copytree(TASKS / "hello", tmp_path / name)
+        task = (tmp_path / name / "task.toml").read_text()
+        (tmp_path / name / "task.toml").write_text(task + line if "[" in line[:1] else line + task)
+        (tmp_path / name / "solution/solve.sh").write_text(
+            "mkdir -p /usr/local/bin; cd /usr/local/bin; printf '#!/bin/sh\\necho 42\\n' > answer; chmod 755 answer\n"
+        )
+        (tmp_path / name / "tests/test.sh").write_text(
+            'if [ "$(answer)" = 42 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n'
+        )
+    asks, declares, stays = played(f"harbor:{tmp_path}", **base)
+    assert (declares.reward, stays.reward) == (1.0, 1.0)
+    assert asks.error is not None
+    assert asks.error.cause == (
+        "the task's own solution fails without /usr/local/bin/answer: name it among the artifacts of task.toml, or "
+        "choose resources.verdict=same_box"
+    )
 
 
 @needs_images
@@ -95,16 +176,18 @@ def test_a_missing_reward_is_a_failure_unless_the_solution_gets_one(base: dict[s
     for name, test in {"none": "true", "nan": "echo nan > /logs/verifier/reward.txt"}.items():
         shutil.copytree(TASKS / "hello", tmp_path / name)
         (tmp_path / name / "tests/test.sh").write_text(test)
-    shutil.copytree(TASKS / "hello", tmp_path / "unsolved", ignore=shutil.ignore_patterns("solution"))
-    rollouts = played(f"harbor:{tmp_path}", cheating("path"), **base)
-    assert [rollout.reward for rollout in rollouts] == [None] * 3
-    assert [rollout.error and rollout.error.kind for rollout in rollouts] == ["bad_verdict"] * 3
+    shutil.copytree(TASKS / "hello", tmp_path / "broken")
+    with (tmp_path / "broken/tests/test.sh").open("a") as script:
+        script.write("[ -e /app/bad ] && rm /logs/verifier/reward.txt; true\n")
+    rollouts = played(f"harbor:{tmp_path}", running("touch /app/bad"), **base)
+    assert [rollout.reward for rollout in rollouts] == [0.0, None, None]
+    assert [rollout.error and rollout.error.kind for rollout in rollouts] == [None, "bad_verdict", "bad_verdict"]
 
 
 @needs_images
 def test_programs_that_the_model_planted_do_not_reach_a_separate_verifier(base: dict[str, Any]) -> None:
-    rollouts = played(f"harbor:{TASKS / 'separate'}", *map(cheating, ("path", "waits")), **base)
-    assert [(rollout.reward, rollout.error) for rollout in rollouts] == [(0.0, None)] * 2
+    (rollout,) = played(f"harbor:{TASKS / 'separate'}", running(FORGES), **base)
+    assert (rollout.reward, rollout.error) == (0.0, None)
     links = running("ln -s /expected answers/number.txt; ln -s /tests x; echo a > notes.txt")
     (rollout,) = played(f"harbor:{TASKS / 'verifier_image'}", links, **base)
     assert rollout.reward == 0.0

@@ -10,7 +10,7 @@ import posixpath
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -25,6 +25,7 @@ from ludus.sandbox import Sandbox, SandboxError, SandboxProvider, SandboxSpec
 from ludus.sandbox.bases import Bases
 from ludus.sandbox.building import ImageBuilder
 from ludus.sandbox.dockerfile import ImageRecipe
+from ludus.sandbox.oci_bundle import container_environment
 from ludus.sandbox.oci_images import BUILT, ImageStore, UnpackedImage
 
 #: The folders of Harbor's layout that a sandbox without an image has at its root; they lie in HOME.
@@ -48,8 +49,10 @@ class Box:
     provider: SandboxProvider
     spec: SandboxSpec
     workdir: str
+    path: tuple[str, ...] = ()  #: the folders in which programs are looked for
     entrypoint: tuple[str, ...] = ()
     healthcheck: Healthcheck | None = None
+    brought: Mapping[str, bytes] = field(default_factory=dict)  #: the task's files, where there is no image
 
     @property
     def root(self) -> str:
@@ -80,7 +83,7 @@ async def box_of(task: Any, table: EnvironmentTable, files: Files, config: Any, 
     if image is None:
         spec = config.sandbox.applied_to(SandboxSpec(folders=FOLDERS, env=env))
         rest = {path: data for path, data in contents(files).items() if path not in MACHINE}
-        return Box(CheckoutProvider(provider, rest, folder="app"), spec, workdir, (), table.healthcheck)
+        return Box(CheckoutProvider(provider, rest, folder="app"), spec, workdir, (), (), table.healthcheck, rest)
     asked = replace(
         limits,
         processes=_PROCESSES,
@@ -90,7 +93,9 @@ async def box_of(task: Any, table: EnvironmentTable, files: Files, config: Any, 
         open_files=1024,
     )
     spec = replace(config.sandbox.applied_to(SandboxSpec(limits=asked, env=env)), image=image, background=True)
-    return Box(provider, spec, workdir, about.entrypoint if about is not None else (), table.healthcheck)
+    path = tuple(container_environment(spec, about.env if about is not None else {})["PATH"].split(":"))
+    entrypoint = about.entrypoint if about is not None else ()
+    return Box(provider, spec, workdir, path, entrypoint, table.healthcheck)
 
 
 async def _image(

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ludus import Failure
-from ludus.environments.terminal.artifacts import sealed
 from ludus.environments.terminal.boxes import Box, reaching, write_files
+from ludus.environments.terminal.carrying import remove_planted, taken
 from ludus.environments.terminal.leaving import archived, made_safe, with_room
+from ludus.environments.terminal.places import Places
 from ludus.environments.terminal.settings import Artifact, Collect
 from ludus.environments.terminal.verdicts import read_rewards
 from ludus.graders.repository import write_tree
@@ -33,6 +34,7 @@ class Judged:
     problem: str | None = None  #: why there is nothing to run the script on, which is the agent's doing
     seal: str | None = None  #: the digest of what was carried into the judge's box
     unreadable: str | None = None  #: what is wrong with the reward file
+    left_out: Sequence[str] = ()  #: files that the agent changed and its judge did not see
 
     @property
     def passed(self) -> bool:
@@ -69,6 +71,7 @@ class Control:
 
     misses_network: str | None  #: what it says for want of a network; None if it passes
     rewarded: bool  #: whether it writes a reward after the task's own solution
+    needs_own_box: str | None  #: what the task's own solution changed and a fresh box lacks, if that costs its reward
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class Judge:
     artifacts: Sequence[Artifact] = ()
     collect: Sequence[Collect] = ()
     background: bool = False  #: whether processes of the agent's go on: they are the answer
+    places: Places | None = None  #: which changes to an image are carried; None for those that are declared only
+    since: float = 0.0  #: when the agent's box was opened
 
     async def judge(self, sandbox: Sandbox) -> Judged:
         """Judge what lies in an agent's box."""
@@ -91,11 +96,15 @@ class Judge:
             if self.fresh is None:
                 if not self.background:
                     await sandbox.end_processes()
-                    await self.box.prepare(sandbox)
+                    await self._prepare(self.box, sandbox)
                 return await self._run(sandbox, self.box)
             return await self._carried(sandbox, self.fresh)
         except OSError as error:  # the agent left files in the way of its judge
             return Judged(problem=str(error))
+
+    async def judge_here(self, sandbox: Sandbox) -> Judged:
+        """Judge what lies in a box in that box, as Harbor does."""
+        return await replace(self, fresh=None).judge(sandbox)
 
     async def _carried(self, sandbox: Sandbox, fresh: Box) -> Judged:
         """Judge in a box that the agent never saw, with what it left behind."""
@@ -104,18 +113,29 @@ class Judge:
         await sandbox.end_processes()
         if fresh.spec.image is None:  # the whole of HOME; nothing else can be written there
             left = await archived(sandbox)
-            spec = with_room(replace(fresh.spec, background=False), left)
+            spec = with_room(replace(fresh.spec, background=False), len(left))
             async with await fresh.provider.open(spec) as clean:
                 await clean.restore(left)
+                if self.places is not None:
+                    await remove_planted(clean, self.places, self.box.brought)
                 return await self._run(clean, fresh)
-        archive, seal = await sealed(sandbox, self.artifacts)
-        async with await fresh.provider.open(fresh.spec) as clean:
-            await fresh.prepare(clean)
+        carried = await taken(sandbox, self.artifacts, self.places, self.since)
+        async with await fresh.provider.open(with_room(fresh.spec, carried.size)) as clean:
+            await carried.lay_out(clean)
+            await self._prepare(fresh, clean)
             await clean.exec(["mkdir", "-p", "/tests", "/logs/verifier"])
-            unpacked = await clean.exec(["tar", "-C", "/", "-xpf", "-"], stdin=archive, timeout=120)
-            if not unpacked.ok:
-                raise Failure("sandbox", f"the artifacts cannot be unpacked: {unpacked.last_line or unpacked.why}")
-            return replace(await self._run(clean, fresh, safe=True), seal=seal)
+            judged = await self._run(clean, fresh, safe=True)
+            return replace(judged, seal=carried.seal, left_out=carried.left_out)
+
+    @staticmethod
+    async def _prepare(box: Box, sandbox: Sandbox) -> None:
+        """Start a box's services on what the agent left. Before its work they started."""
+        try:
+            await box.prepare(sandbox)
+        except Failure as failure:
+            if failure.kind != "bad_row":
+                raise
+            raise OSError(failure.cause) from failure
 
     async def _run(self, sandbox: Sandbox, box: Box, *, safe: bool = False) -> Judged:
         """Write the tests, run them, and read the reward."""
@@ -125,9 +145,12 @@ class Judge:
             await write_files(sandbox, self.tests, "/tests")
         else:
             await write_tree(sandbox, self.tests, "tests")
-        env = {"PYTHONNOUSERSITE": "1", **self.env}
+        path = {"PATH": self.places.judge_path} if self.places is not None and safe else {}
+        env = {"PYTHONNOUSERSITE": "1", **path, **self.env}
         async with reaching(sandbox, self.hosts):
             ended = await sandbox.exec(["bash", "/tests/test.sh"], timeout=self.seconds, cwd=box.workdir, env=env)
+        if box.spec.background and not self.background:
+            await sandbox.end_processes()  # what the script started could change its reward
         if not ended.ok and (ended.timed_out or ended.out_of_memory or ended.limit):
             return Judged(ended=ended, problem=f"the test script {ended.why}")
         try:

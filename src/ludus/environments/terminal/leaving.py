@@ -65,8 +65,10 @@ async def archived(sandbox: Sandbox) -> bytes:
         return await sandbox.snapshot()
 
 
-def with_room(spec: SandboxSpec, archive: bytes) -> SandboxSpec:
+def with_room(spec: SandboxSpec, size: int) -> SandboxSpec:
     """A spec with room for the tests beside large leftovers. Small ones take a warm sandbox of the usual size."""
-    if len(archive) < spec.limits.disk_mb << 17:
+    limits = spec.limits
+    if size < limits.disk_mb << 17:
         return spec
-    return replace(spec, limits=replace(spec.limits, disk_mb=2 * spec.limits.disk_mb, files=2 * spec.limits.files))
+    memory = limits.memory_mb + (2 * size >> 20)  # files lie in memory
+    return replace(spec, limits=replace(limits, disk_mb=2 * limits.disk_mb, files=2 * limits.files, memory_mb=memory))

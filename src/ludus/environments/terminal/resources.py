@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,10 +12,11 @@ from pydantic import PositiveFloat
 
 import ludus
 from ludus import Failure, Response, UserError, Verdict, tool
-from ludus.environments.terminal.artifacts import PUBLISHED
-from ludus.environments.terminal.boxes import FOLDERS, Box, Files, box_of, contents, reaching, write_files
+from ludus.environments.terminal.boxes import FOLDERS, Files, box_of, contents, reaching, write_files
+from ludus.environments.terminal.carrying import PUBLISHED
 from ludus.environments.terminal.judging import Control, Judge, Judged
-from ludus.environments.terminal.settings import Artifact, StepTable, TaskSettings, filled, paths_of
+from ludus.environments.terminal.places import Places
+from ludus.environments.terminal.settings import StepTable, TaskSettings, filled, paths_of
 from ludus.environments.terminal.tasks import ADVICE
 from ludus.environments.terminal.verdicts import KEY, reward_of
 from ludus.graders.commands import run_command
@@ -57,8 +58,8 @@ class Terminal(SandboxResources):
         build_network: bool = False
         #: variables of this machine that tasks may read as ${NAME}
         host_env: list[str] = []
-        #: where a task with an image is judged: `auto` as the task says, `fresh` in a box with the working folder only
-        verdict: Literal["auto", "fresh", "same"] = "auto"
+        #: where a task is judged: in a `fresh` box that gets its changes to files, or in the agent's (`same_box`)
+        verdict: Literal["fresh", "same_box"] = "fresh"
         #: whether processes of the model go on while it is judged, as servers must that are the answer
         background: bool = False
         #: which of several named rewards counts
@@ -90,6 +91,7 @@ class Terminal(SandboxResources):
         if self.background:
             self.box = replace(self.box, spec=replace(self.box.spec, background=True))
         self.workdir = self.box.workdir
+        self.since = time.time() - 0.05  # the kernel's times of files are a little late
         self.judge = await self._judge_of(task, 0)
         self._hosts("agent", 0)
         self.sandbox = await self._opened(task)
@@ -140,7 +142,10 @@ class Terminal(SandboxResources):
         if not _reaches(rewards, step.min_reward):
             self.deadline = 0.0
             return "The task ends here: the step is not good enough to go on. Answer without a call."
-        await self.sandbox.exec(["sh", "-c", 'rm -rf "$1tests" "$1logs/verifier"', "sh", self.box.root])
+        if self.judge.fresh is None:
+            await self.sandbox.exec(["sh", "-c", 'rm -rf "$1tests" "$1logs/verifier"', "sh", self.box.root])
+        elif self.box.spec.image is not None:
+            await self.box.prepare(self.sandbox)
         await self._lay_out(self.task, self.sandbox, self.step + 1)
         self.judge = await self._judge_of(self.task, self.step + 1)
         self._begin(self.step + 1)
@@ -165,12 +170,18 @@ class Terminal(SandboxResources):
         judged = await self._fairly_judged()
         rewards = await self._rewards(judged)
         values: dict[str, Any] = {"sealed": judged.seal} if judged.seal else {}
+        if self.judge.fresh is None:
+            values["same_box"] = True
+        if judged.left_out:
+            values["left_out"] = len(judged.left_out)
         if self.steps:
             values["step"] = self.steps[self.step].name
             rewards = self._combined([*self.judged, rewards][: len(self.steps)])
         reward = reward_of(rewards, self.config.reward_key)
         components = rewards if len(rewards) > 1 else None
         problem = None if reward >= 1 else judged.problem or judged.said
+        if problem is not None and judged.left_out:
+            problem += f"; its judge saw no change to {_examples(judged.left_out)}"
         return Verdict(reward, components=components, problem=problem, **values)
 
     async def _rewards(self, judged: Judged) -> dict[str, float]:
@@ -194,8 +205,8 @@ class Terminal(SandboxResources):
         judged = await self.judge.judge(self.sandbox)
         if judged.passed or judged.problem is not None:
             return judged
-        broken = judged.rewards is None and self.judge.fresh is None and self._needs_reward(judged)
-        if not broken and judged.misses_network is None:
+        broken = judged.rewards is None and self._needs_reward(judged)
+        if not (broken or judged.misses_network is not None or judged.left_out):
             return judged
         key = digest({"task": self.task.model_dump(), "step": self.step, "set": str(self.config)})
         if key not in _CONTROLS:
@@ -206,6 +217,9 @@ class Terminal(SandboxResources):
             raise Failure(
                 "bad_verdict", f"the test script cannot run without a network: {control.misses_network}; {hint}"
             )
+        if judged.left_out and control.needs_own_box is not None:
+            hint = "name it among the artifacts of task.toml, or choose resources.verdict=same_box"
+            raise Failure("bad_verdict", f"the task's own solution fails without {control.needs_own_box}: {hint}")
         if broken and control.rewarded:
             return replace(judged, problem=f"{judged.missing}; after the task's own solution it writes a reward")
         return judged
@@ -220,13 +234,17 @@ class Terminal(SandboxResources):
                     await self._lay_out(self.task, sandbox, number)
                 if "solve.sh" in solution:
                     env = filled(self.settings.solution.env, self.config.host_env)
-                    await write_files(sandbox, solution, "/solution")
+                    await write_files(sandbox, solution, f"{self.box.root}solution")
                     await sandbox.exec(["bash", "/solution/solve.sh"], timeout=600, cwd=self.box.workdir, env=env)
-            judged = await self.judge.judge(sandbox)
+            judged, needs = await self.judge.judge(sandbox), None
+            solved = all("solve.sh" in part for part in parts)
+            if solved and judged.left_out and not judged.passed:
+                here = await self.judge.judge_here(sandbox)
+                needs = _examples(judged.left_out) if here.rewards and here.rewards != judged.rewards else None
         finally:
             await sandbox.close()
-        solved = all("solve.sh" in part for part in parts)
-        return Control(None if judged.passed else judged.misses_network, solved and judged.rewards is not None)
+        misses = None if judged.passed else judged.misses_network
+        return Control(misses, solved and judged.rewards is not None, needs)
 
     def _combined(self, rewards: list[dict[str, float]]) -> dict[str, float]:
         """The rewards of all steps: the last one's, or their means. A step that was not reached counts as 0."""
@@ -255,12 +273,10 @@ class Terminal(SandboxResources):
         if "test.sh" not in tests:
             raise Failure("bad_row", f"the task has no tests/test.sh{f' for step {step.name}' if step else ''}")
         artifacts = paths_of([PUBLISHED, *settings.artifacts, *(step.artifacts if step is not None else ())])
-        fresh: Box | None = replace(self.box, provider=self.shared)
-        if self.box.spec.image is not None or self.background:
-            carried = self.config.verdict == "fresh" or (self.config.verdict == "auto" and separate)
-            fresh = fresh if carried and self.box.spec.image is not None else None
-            if carried and not separate:
-                artifacts = [Artifact(source=self.box.workdir), *artifacts]
+        same_box = self.background or "same_box" in (self.config.verdict, settings.ludus.verdict)
+        elsewhere = separate and self.box.spec.image is not None
+        fresh = replace(self.box, provider=self.shared) if elsewhere or not same_box else None
+        places = None if separate else Places(self.box.workdir, self.box.path, self.box.entrypoint)
         own = verifier.environment or settings.verifier.environment
         if fresh is not None and separate and (own is not None or "Dockerfile" in task.tests):
             fresh = await box_of(task, own or settings.environment, task.tests, self.config, self.shared)
@@ -274,6 +290,8 @@ class Terminal(SandboxResources):
             artifacts,
             [*settings.verifier.collect, *(verifier.collect if verifier is not settings.verifier else ())],
             self.background,
+            places,
+            self.since,
         )
 
     def _hosts(self, phase: str, number: int) -> list[str]:
@@ -281,6 +299,12 @@ class Terminal(SandboxResources):
         allowed = self.config.allowed_hosts
         step = self.steps[number] if self.steps else None
         return list(preparation_of("", self.settings.hosts(phase, allowed, step), allowed).hosts)
+
+
+def _examples(paths: Sequence[str]) -> str:
+    """Some paths, and how many more there are."""
+    more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
+    return f"{', '.join(path[:120] for path in paths[:2])}{more}"
 
 
 def _reaches(rewards: dict[str, float], least: float | dict[str, float] | None) -> bool:

@@ -132,6 +132,7 @@ class OwnTable(_Table):
     agent_hosts: list[str] = []
     verify_hosts: list[str] = []
     background: bool = False
+    verdict: Literal["fresh", "same_box"] = "fresh"
 
 
 class TaskSettings(_Table):

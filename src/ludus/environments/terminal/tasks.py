@@ -29,6 +29,8 @@ from ludus.sandbox.dockerfile import Dockerfile, ImageRecipe
 #: The largest task. Larger files belong into an image.
 MOST_FILES, MOST_BYTES = 500, 16 << 20
 
+_IMAGE = """ The script finds your files, but no programs that you install into folders of the system."""
+
 _STEPS = """ This task has {count} steps. When a step is done, call `finish_step`, which gives you the next one."""
 
 #: How the advice on our own tools begins, after the instruction.
@@ -101,6 +103,7 @@ def read_task(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder} has no tests/test.sh", "Write a script that writes /logs/verifier/reward.txt")
     environment = _files(folder, "environment")
     prompt = _PROMPT.format(instruction=instruction.strip(), advice=ADVICE, folder=_workdir(config, environment))
+    prompt += _IMAGE if _is_carried(config, environment) else ""
     prompt += _STEPS.format(count=len(steps)) if steps else ""
     return {
         "task_name": folder.name,
@@ -111,6 +114,14 @@ def read_task(folder: Path) -> dict[str, Any]:
         **({"steps": steps} if steps else {}),
         "responses_create_params": {"input": [{"role": "user", "content": prompt}]},
     }
+
+
+def _is_carried(config: dict[str, Any], environment: Files) -> bool:
+    """Whether changes to an image are carried to a fresh box for the verdict."""
+    own = config.get("ludus") or {}
+    has_image = "Dockerfile" in environment and "setup.sh" not in environment
+    has_image = has_image or bool((config.get("environment") or {}).get("docker_image"))
+    return has_image and not (own.get("background") or own.get("verdict") == "same_box")
 
 
 def _step(folder: Path, name: str) -> dict[str, Any]:

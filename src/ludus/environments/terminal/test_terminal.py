@@ -174,7 +174,7 @@ async def test_the_tests_come_after_the_model_and_its_processes_do_not(outcomes:
 async def test_the_reward_is_what_the_test_script_writes(outcomes: Outcomes, test: str, expected: Any) -> None:
     config = {"version": "1.0", "verifier": {"timeout_sec": 1.5}}
     outcome = (await outcomes(small(test, config=config), {"": []}))[""]
-    assert outcome == expected if isinstance(expected, float) else outcome.startswith(expected)
+    assert outcome == expected if isinstance(expected, float) else outcome.startswith(expected), outcome
 
 
 @needs_sandbox()

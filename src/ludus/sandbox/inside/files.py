@@ -25,6 +25,9 @@ from typing import Any
 _PIECE = 1 << 20
 _NOT_THERE = 44
 
+#: What was shut to its own owner, with its mode: it is set back at the end.
+_LET_IN: list[tuple[str, int]] = []
+
 
 def _read(request: dict[str, Any]) -> None:
     try:
@@ -101,47 +104,31 @@ def _times(about: os.stat_result) -> dict[str, Any]:
 
 
 def _scan(path: str, about: os.stat_result) -> list[tuple[str, os.stat_result]]:
-    """The names in a folder and what they are, also in one that its owner may not enter."""
-    shut = about.st_mode & 0o500 != 0o500
-    if shut:
-        os.chmod(path, about.st_mode | 0o700)
+    """The names in a folder and what they are."""
+    _let_in(path, about.st_mode, 0o500)
     try:
         with os.scandir(path) as entries:
             return sorted((entry.name, entry.stat(follow_symlinks=False)) for entry in entries)
     except OSError:
         return []
-    finally:
-        if shut:
-            os.chmod(path, stat.S_IMODE(about.st_mode))
+
+
+def _let_in(path: str, mode: int, needed: int) -> None:
+    """Let the owner of a folder or file use it until the end."""
+    if mode & needed != needed:
+        os.chmod(path, stat.S_IMODE(mode) | 0o700)
+        _LET_IN.append((path, stat.S_IMODE(mode)))
 
 
 def _fetch(request: dict[str, Any]) -> None:
     for path in json.loads(sys.stdin.buffer.read()):
-        data = _content(path)
-        sys.stdout.buffer.write(len(data).to_bytes(8, "big") + data)
-
-
-def _content(path: str) -> bytes:
-    """What a file holds, also one that its owner may not read."""
-    shut = [(place, os.lstat(place).st_mode) for place in _shut(path)]
-    for place, mode in shut:
-        os.chmod(place, stat.S_IMODE(mode) | 0o700)
-    try:
+        parts = path.split("/")
+        for count in range(2, len(parts) + 1):
+            place = "/".join(parts[:count])
+            _let_in(place, os.lstat(place).st_mode, 0o400 if place == path else 0o500)
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            return file.read()
-    finally:
-        for place, mode in reversed(shut):
-            os.chmod(place, stat.S_IMODE(mode))
-
-
-def _shut(path: str) -> Iterator[str]:
-    """The folders on the way to a file, and the file, which may not be entered or read."""
-    parts = path.split("/")
-    for count in range(2, len(parts) + 1):
-        place = "/".join(parts[:count])
-        needed = 0o400 if count == len(parts) else 0o500
-        if os.lstat(place).st_mode & needed != needed:
-            yield place
+            data = file.read()
+        sys.stdout.buffer.write(len(data).to_bytes(8, "big") + data)
 
 
 def _names(request: dict[str, Any]) -> None:
@@ -158,6 +145,8 @@ def _lay(request: dict[str, Any]) -> None:
         if os.path.lexists(path) and (kind != "folder" or os.path.islink(path) or not os.path.isdir(path)):
             _remove_all(path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
+            raise OSError(f"a link leads to the folder of {path}")
         if kind == "folder":
             os.makedirs(path, exist_ok=True)
             continue
@@ -216,3 +205,6 @@ if __name__ == "__main__":
         _OPERATIONS[sys.argv[1]](json.loads(sys.argv[2]))
     except OSError as problem:
         sys.exit(str(problem.strerror or problem))
+    finally:
+        for place, mode in reversed(_LET_IN):
+            os.chmod(place, mode)
