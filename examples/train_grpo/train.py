@@ -49,6 +49,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--train-tasks", type=int, default=60)
     parser.add_argument("--held-out", type=int, default=20, help="tasks that are never trained on")
     parser.add_argument("--evaluate-every", type=int, default=20)
+    parser.add_argument(
+        "--samples", type=int, default=0, help="sampled answers to a held-out task, beside the greedy one"
+    )
+    parser.add_argument(
+        "--lora", type=int, default=0, metavar="RANK", help="train an adapter of this rank (needs peft)"
+    )
+    parser.add_argument("--gradient-checkpointing", action="store_true", help="less memory, more time")
     parser.add_argument("--max-batch", type=int, default=64, help="requests in one batch of generation")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--control", action="store_true", help="permute the rewards within each group")
@@ -74,6 +81,15 @@ def permuted(reward: Callable[..., list[float | None]], size: int, seed: int) ->
     return control
 
 
+def adapter(rank: int) -> Any:
+    """A LoRA adapter for all linear layers."""
+    try:
+        from peft import LoraConfig
+    except ModuleNotFoundError as error:
+        raise UserError("--lora needs peft", "pip install peft") from error
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
 class Run:
     """One training run: its trainer, its measurements and its files."""
 
@@ -95,8 +111,9 @@ class Run:
         from trl import GRPOConfig, GRPOTrainer
 
         options, began = self.options, time.perf_counter()
+        settings = trainer_settings(self.weights, options.output, options.seed, options.learning_rate)
         arguments = GRPOConfig(
-            **trainer_settings(self.weights, options.output, options.seed, options.learning_rate),
+            **{**settings, "gradient_checkpointing": options.gradient_checkpointing},
             per_device_train_batch_size=options.groups * options.group_size,
             num_generations=options.group_size,
             max_completion_length=64,
@@ -113,7 +130,9 @@ class Run:
             args=arguments,
             processing_class=self.tokenizer,
             callbacks=[_progress(self)],
+            peft_config=adapter(options.lora) if options.lora else None,
         )
+        self.weights = trainer.model  # with the adapter, if there is one
         trainer.remove_callback(_printer())
         try:
             trainer.train()
@@ -122,13 +141,16 @@ class Run:
         return self._write(time.perf_counter() - began)
 
     def evaluate(self, step: int) -> None:
-        """Play the held-out tasks, greedily, through the collector."""
-        began = time.perf_counter()
-        found = self.player.measure(self.weights, self.held_out, step)
-        found["rewards"] = list(found["rewards"].values())
-        found = {"step": found.pop("stage"), **found, "seconds": round(time.perf_counter() - began, 3)}
-        self.evaluations.append(found)
-        self.say(f"step {step}: held-out reward {found['reward']:.3f}, exact {found['exact']:.0%}")
+        """Play the held-out tasks through the collector: greedily, and several times with sampling if asked for."""
+        began, options = time.perf_counter(), self.options
+        measured = self.player.measure(self.weights, self.held_out, step)
+        measured["rewards"] = list(measured["rewards"].values())
+        if options.samples:
+            measured |= self.player.sample(self.weights, self.held_out, step, options.samples, options.temperature)
+        measured = {"step": measured.pop("stage"), **measured, "seconds": round(time.perf_counter() - began, 3)}
+        self.evaluations.append(measured)
+        sampled = f", sampled {measured['sampled']:.3f}" if options.samples else ""
+        self.say(f"step {step}: held-out reward {measured['reward']:.3f}{sampled}, exact {measured['exact']:.0%}")
 
     def say(self, line: str) -> None:
         """Print a line of progress."""
