@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -29,19 +30,27 @@ def names() -> list[str]:
     return sorted(name for name, folder in folders().items() if folder.parent.name == "ludus_lab")
 
 
-async def oracle_reward(name: str, **settings: Any) -> float:
-    """The reward of the oracle on the first row that it can answer."""
+async def oracle_rewards(
+    name: str, *, sessions: int = 1, at_once: int = 1, dataset: str | None = None, **settings: Any
+) -> list[float]:
+    """The rewards of the oracle in so many sessions, over the first rows that it can answer, again and again."""
     environment = Environment.load(name).copy()
     oracle = Oracle.of(environment)
     environment.configure({**oracle.settings, **settings})
-    for task_id, row, task in Rows(environment.rows(None), environment.task, 8, 0, environment.with_prompt):
-        if (script := oracle.script(task)) is not None:
-            played = await play(environment, [Attempt(task_id, row, "oracle", "oracle", script)], concurrency=1, seed=0)
-            (rollout,) = played.values()
-            if rollout.reward is None:
-                raise UserError(f"{name}: {rollout.error}")
-            return rollout.reward
-    raise UserError(f"{name}: the oracle answers none of the first rows")
+    rows = Rows(environment.rows(dataset), environment.task, 8, 0, environment.with_prompt)
+    scripts = ((task_id, row, oracle.script(task)) for task_id, row, task in rows)
+    known = [(task_id, row, script) for task_id, row, script in scripts if script is not None]
+    if not known:
+        raise UserError(f"{name}: the oracle answers none of the first rows")
+    attempts = [
+        Attempt(task_id, row, "oracle", "oracle", script, number)
+        for number, (task_id, row, script) in zip(range(sessions), cycle(known), strict=False)
+    ]
+    rollouts = (await play(environment, attempts, concurrency=at_once, seed=0)).values()
+    errors = [str(rollout.error) for rollout in rollouts if rollout.reward is None]
+    if errors:
+        raise UserError(f"{name}: {len(errors)} of {sessions} rollouts have no reward, first: {errors[0]}")
+    return [rollout.reward for rollout in rollouts if rollout.reward is not None]
 
 
 def main() -> int:
@@ -53,7 +62,7 @@ def main() -> int:
             print(f"{name}: not played, needs {', '.join(lacking)}")
             continue
         try:
-            reward = asyncio.run(oracle_reward(name))
+            (reward,) = asyncio.run(oracle_rewards(name))
         except UserError as error:
             print(f"{name}: {error}")
             wrong += 1
