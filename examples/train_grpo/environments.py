@@ -42,12 +42,12 @@ class SortNumbers(Resources):
 
     async def verify(self, task: Task, response: Response) -> Verdict:
         text = response.output_text.strip()
-        given = [int(found) for found in re.findall(r"\d{1,9}", text)]
+        answered = [int(digits) for digits in re.findall(r"\d{1,9}", text)]
         wanted = sorted(task.numbers)
-        right = sum(one == other for one, other in zip(given, wanted, strict=False)) / len(wanted)
-        plain = 1.0 if re.fullmatch(r"[\d\s,]+", text) and len(given) == len(wanted) else 0.0
+        right = sum(one == other for one, other in zip(answered, wanted, strict=False)) / len(wanted)
+        plain = 1.0 if re.fullmatch(r"[\d\s,]+", text) and len(answered) == len(wanted) else 0.0
         parts = {"places": 0.8 * right, "plain": 0.2 * plain}
-        return Verdict(sum(parts.values()), components=parts, exact=given == wanted)
+        return Verdict(sum(parts.values()), components=parts, exact=answered == wanted)
 
 
 class Additions(Resources):
@@ -70,7 +70,7 @@ class Additions(Resources):
         right = [one == other for one, other in zip(added, wanted, strict=False)]
         extra = max(0, len(added) - len(wanted))
         reward = max(0.0, sum(right) / len(wanted) - 0.25 * extra)
-        turns = [float(each) / len(wanted) for each in right] + [-0.25] * extra
+        turns = [float(is_right) / len(wanted) for is_right in right] + [-0.25] * extra
         return Verdict(reward, turn_rewards=turns, exact=added == wanted)
 
 
@@ -110,12 +110,12 @@ def _row(asked: Any, *, max_output_tokens: int, **fields: Any) -> Row:
 
 def _different(count: int, seed: int, draw: Callable[[random.Random], list[int]]) -> list[list[int]]:
     """Different lists of numbers, so that no held-out task was trained on."""
-    source, found = random.Random(seed), dict[tuple[int, ...], None]()
+    source, drawn = random.Random(seed), dict[tuple[int, ...], None]()
     for _ in range(100 * count):
-        found[tuple(draw(source))] = None
-        if len(found) == count:
+        drawn[tuple(draw(source))] = None
+        if len(drawn) == count:
             break
-    return [list(numbers) for numbers in found]
+    return [list(numbers) for numbers in drawn]
 
 
 #: For each name: the environment, its rows, and the settings of a collection.

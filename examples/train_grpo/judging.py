@@ -29,9 +29,9 @@ class Answer:
 def answers_of(rollouts: list[Any]) -> list[Answer]:
     """The answers that the judge could score."""
     return [
-        Answer(each.task_id, each.task.input[-1]["content"], each.response.output_text, each.verdict.reward)
-        for each in rollouts
-        if each.verdict is not None and each.response is not None
+        Answer(rollout.task_id, rollout.task.input[-1]["content"], rollout.response.output_text, rollout.verdict.reward)
+        for rollout in rollouts
+        if rollout.verdict is not None and rollout.response is not None
     ]
 
 
@@ -62,12 +62,12 @@ def _compared(answer: Answer, other: Answer) -> str:
 
 
 def _rate(tasks: list[list[float]]) -> Row:
-    found, counts = ClusteredMean(), Counter[float]()
-    for each in tasks:
-        found.add(len(each), sum(each))
-        counts.update(each)
+    mean, counts = ClusteredMean(), Counter[float]()
+    for outcomes in tasks:
+        mean.add(len(outcomes), sum(outcomes))
+        counts.update(outcomes)
     ends = {"wins": counts[1.0], "ties": counts[0.5], "losses": counts[0.0]}
-    return {"win_rate": found.mean, "interval": found.interval((0.0, 1.0)), "tasks": found.clusters, **ends}
+    return {"win_rate": mean.mean, "interval": mean.interval((0.0, 1.0)), "tasks": mean.clusters, **ends}
 
 
 def _lengths(answers: list[Answer]) -> Row:
@@ -76,5 +76,5 @@ def _lengths(answers: list[Answer]) -> Row:
     rewards: dict[str, list[float]] = defaultdict(list)
     for answer in answers:
         rewards[answer.task_id].append(answer.reward)
-    mean, interval = mean_interval([sum(each) / len(each) for each in rewards.values()], bounded=True)
+    mean, interval = mean_interval([sum(values) / len(values) for values in rewards.values()], bounded=True)
     return {"answers": len(answers), "characters": characters, "judge": mean, "judge_interval": interval}

@@ -97,11 +97,11 @@ class Offline:
     def evaluate(self, stage: str) -> None:
         """Play the held-out tasks, and write the metrics so far."""
         start = self.evaluations[0] if self.evaluations else None
-        found = self.player.measure(self.weights, self.held_out, stage, start)
-        self.evaluations.append(found | {"at_second": round(elapsed(), 1)})
-        gain = f", gain {found['gain']:+.3f} {_shown(found['gain_interval'])}" if start else ""
-        reward = f"held-out reward {found['reward']:.3f} {_shown(found['interval'])}"
-        print(f"{elapsed():5.1f} s  {stage}: {reward}, exact {found['exact']:.0%}{gain}", flush=True)
+        measured = self.player.measure(self.weights, self.held_out, stage, start)
+        self.evaluations.append(measured | {"at_second": round(elapsed(), 1)})
+        gain = f", gain {measured['gain']:+.3f} {_shown(measured['gain_interval'])}" if start else ""
+        reward = f"held-out reward {measured['reward']:.3f} {_shown(measured['interval'])}"
+        print(f"{elapsed():5.1f} s  {stage}: {reward}, exact {measured['exact']:.0%}{gain}", flush=True)
         write_json(self.options.output / "metrics.json", self.result())
 
     def collect(self, stage: str, number: int) -> list[Path]:

@@ -28,21 +28,21 @@ SMOOTHED = 5
 
 def mean_interval(values: list[float], *, bounded: bool = False) -> tuple[float, tuple[float, float] | None]:
     """The mean and its 95 % interval, inside 0 and 1. `bounded` corrects it for shares and rewards of single tasks."""
-    found = ClusteredMean()
+    clustered = ClusteredMean()
     for value in values:
-        found.add(1, value)
-    interval = found.interval((0.0, 1.0) if bounded else None)
-    return found.mean or 0.0, None if interval is None else (max(0.0, interval[0]), min(1.0, interval[1]))
+        clustered.add(1, value)
+    interval = clustered.interval((0.0, 1.0) if bounded else None)
+    return clustered.mean or 0.0, None if interval is None else (max(0.0, interval[0]), min(1.0, interval[1]))
 
 
 def held_out(results: list[Result]) -> list[Point]:
     """The held-out reward of the steps at which all seeds were measured."""
-    seeds = [{each["step"]: each for each in result["evaluations"]} for result in results]
+    seeds = [{evaluation["step"]: evaluation for evaluation in result["evaluations"]} for result in results]
     points: list[Point] = []
     for step in sorted(set.intersection(*map(set, seeds))):
         at = [seed[step] for seed in seeds]
         if len(at) > 1:
-            points.append((step, *mean_interval([each["reward"] for each in at])))
+            points.append((step, *mean_interval([evaluation["reward"] for evaluation in at])))
         else:
             _, interval = mean_interval(at[0].get("rewards", []), bounded=True)
             points.append((step, at[0]["reward"], interval))
@@ -51,7 +51,7 @@ def held_out(results: list[Result]) -> list[Point]:
 
 def training(results: list[Result]) -> list[Point]:
     """The training reward of the steps that all seeds have, each the mean of the last `SMOOTHED` steps."""
-    seeds = [[each["reward"] for each in result["steps"]] for result in results]
+    seeds = [[step["reward"] for step in result["steps"]] for result in results]
     points: list[Point] = []
     for end in range(1, min(map(len, seeds)) + 1):
         means = [sum(seed[max(0, end - SMOOTHED) : end]) / min(end, SMOOTHED) for seed in seeds]
@@ -78,7 +78,9 @@ def plot(results: list[Result], path: Path) -> Path | None:
         _draw(left, training(runs), colour, name)
         _draw(right, held_out(runs), colour, name, marker="o")
         for run in runs if len(runs) > 1 else []:
-            at, rewards = zip(*((each["step"], each["reward"]) for each in run["evaluations"]), strict=True)
+            at, rewards = zip(
+                *((evaluation["step"], evaluation["reward"]) for evaluation in run["evaluations"]), strict=True
+            )
             right.plot(at, rewards, color=colour, linewidth=0.6, alpha=0.7)
         exact = [sum(run["evaluations"][n]["exact"] for run in runs) / len(runs) for n in _evaluated(runs)]
         steps = [runs[0]["evaluations"][n]["step"] for n in _evaluated(runs)]

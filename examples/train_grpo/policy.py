@@ -61,12 +61,12 @@ class Player:
         exact = [float(bool(rollout.verdict.values["exact"])) for rollout in scored]
         mean, interval = mean_interval(list(rewards.values()), bounded=True)
         share, share_interval = mean_interval(exact, bounded=True)
-        found: Row = {"stage": stage, "scored": len(scored), "reward": mean, "interval": interval}
-        found |= {"exact": share, "exact_interval": share_interval, "rewards": rewards}
+        measured: Row = {"stage": stage, "scored": len(scored), "reward": mean, "interval": interval}
+        measured |= {"exact": share, "exact_interval": share_interval, "rewards": rewards}
         if start is not None:
             gains = [reward - start["rewards"][name] for name, reward in rewards.items() if name in start["rewards"]]
-            found |= {"gain": sum(gains) / max(1, len(gains)), "gain_interval": interval_of_mean(gains)}
-        return found
+            measured |= {"gain": sum(gains) / max(1, len(gains)), "gain_interval": interval_of_mean(gains)}
+        return measured
 
     def sample(self, weights: Any, rows: list[Row], stage: str | int, samples: int, temperature: float) -> Row:
         """The mean reward of sampled answers, with a 95 % interval over tasks. Greedy answers can jump by chance."""
@@ -134,6 +134,6 @@ def write_json(path: Path, content: Any) -> None:
     beside.replace(path)
 
 
-def options_of(given: Any) -> dict[str, Any]:
+def options_of(options: Any) -> dict[str, Any]:
     """Options as JSON has them."""
-    return {name: str(value) if isinstance(value, Path) else value for name, value in vars(given).items()}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}

@@ -50,7 +50,7 @@ def sort_numbers_answer(row: Row, faults: int, draw: random.Random) -> str:
 WRITERS: dict[str, Writer] = {"find_digit": find_digit_answer, "sort_numbers": sort_numbers_answer}
 
 
-def demonstrations(write: Writer, rows: Iterable[Row], each: int, seed: int) -> list[Row]:
+def demonstrations(write: Writer, rows: Iterable[Row], count: int, seed: int) -> list[Row]:
     """Answers in the right form that are right in one of ten cases only: a policy learns the form from them."""
     draw = random.Random(seed)
     return [
@@ -59,15 +59,15 @@ def demonstrations(write: Writer, rows: Iterable[Row], each: int, seed: int) -> 
             "completion": conversation("", write(row, int(draw.random() >= 0.1), draw))[1:],
         }
         for row in rows
-        for _ in range(each)
+        for _ in range(count)
     ]
 
 
-def written_pairs(write: Writer, rows: Iterable[Row], each: int, seed: int) -> list[Row]:
-    """`each` pairs of written answers for every task. Pairs of equal answers are left out."""
+def written_pairs(write: Writer, rows: Iterable[Row], count: int, seed: int) -> list[Row]:
+    """`count` pairs of written answers for every task. Pairs of equal answers are left out."""
     draw, pairs = random.Random(seed), []
     for row in rows:
-        for _ in range(each):
+        for _ in range(count):
             fewer = draw.choice([0, 0, *range(1, MOST)])
             better, worse = write(row, fewer, draw), write(row, draw.randint(fewer + 1, MOST), draw)
             if better != worse:

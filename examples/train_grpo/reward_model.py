@@ -55,19 +55,19 @@ class RewardModel:
         """One number for each conversation. Blocks."""
         import torch
 
-        texts = [self.tokenizer.apply_chat_template(each, tokenize=False) for each in conversations]
+        texts = [self.tokenizer.apply_chat_template(conversation, tokenize=False) for conversation in conversations]
         with self._lock, torch.no_grad():
             inputs = self.tokenizer(
                 texts, return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False
             )
             inputs.pop("token_type_ids", None)
-            found: list[float] = self.weights(**inputs.to(self.weights.device)).logits[:, 0].float().tolist()
-        return found
+            scores: list[float] = self.weights(**inputs.to(self.weights.device)).logits[:, 0].float().tolist()
+        return scores
 
     def accuracy(self, pairs: list[Row]) -> list[float]:
         """For each pair 1 if the chosen answer has the greater score, else 0."""
-        chosen = self.scores([each["chosen"] for each in pairs])
-        rejected = self.scores([each["rejected"] for each in pairs])
+        chosen = self.scores([pair["chosen"] for pair in pairs])
+        rejected = self.scores([pair["rejected"] for pair in pairs])
         return [float(better > worse) for better, worse in zip(chosen, rejected, strict=True)]
 
 

@@ -86,7 +86,7 @@ class Rlhf:
         self.train_rows, self.held_out = rows[: -options.held_out], rows[-options.held_out :]
         self.weights, self.tokenizer = load_model(options.model, options.seed)
         self.player = Player(self.environment, self.tokenizer, settings, options.max_batch, options.seed)
-        self.found: Row = {"options": options_of(options), "device": self.weights.device.type}
+        self.results: Row = {"options": options_of(options), "device": self.weights.device.type}
 
     def run(self) -> Row:
         """All stages."""
@@ -100,11 +100,11 @@ class Rlhf:
         self.train_policy()
         self.budget.stage("end")
         end = self.answers("end")
-        self.found["reward_model_score"] = {"start": before, "end": self.scores(end)}
-        self.found["judged"] = win_rates(start, end)
-        self.say("judged", "; ".join(_rate_text(kind, self.found["judged"][kind]) for kind in ("all", "equal")))
+        self.results["reward_model_score"] = {"start": before, "end": self.scores(end)}
+        self.results["judged"] = win_rates(start, end)
+        self.say("judged", "; ".join(_rate_text(kind, self.results["judged"][kind]) for kind in ("all", "equal")))
         self.write()
-        return self.found
+        return self.results
 
     def warm_up(self) -> None:
         """Teach a model with random weights the form of an answer, so that its answers can be compared at all."""
@@ -128,10 +128,10 @@ class Rlhf:
         """Sampled answers to the held-out tasks, with the verifier's rewards, which nothing is trained on."""
         repeats = self.options.answers
         played = self.player.play(self.weights, self.held_out, version=stage, temperature=1.0, repeats=repeats)
-        found = answers_of(played.rollouts)
-        reward = sum(answer.reward for answer in found) / max(1, len(found))
-        self.say(stage, f"{len(found)} held-out answers, verifier's reward {reward:.3f}")
-        return found
+        answers = answers_of(played.rollouts)
+        reward = sum(answer.reward for answer in answers) / max(1, len(answers))
+        self.say(stage, f"{len(answers)} held-out answers, verifier's reward {reward:.3f}")
+        return answers
 
     def pairs(self) -> list[Row]:
         """Written pairs, and the answers of the start to training tasks against written ones."""
@@ -144,7 +144,7 @@ class Rlhf:
                 answers[rollout.task.input[-1]["content"]].append(rollout.response.output_text)
         written = written_pairs(write, self.train_rows, options.pairs, options.seed)
         of_policy = policy_pairs(write, rows, answers, options.seed)
-        self.found["pairs"] = {"written": len(written), "policy": len(of_policy)}
+        self.results["pairs"] = {"written": len(written), "policy": len(of_policy)}
         self.say("pairs", f"{len(written)} written, {len(of_policy)} with answers of the start")
         return written + of_policy
 
@@ -154,8 +154,8 @@ class Rlhf:
         steps = self.reward_model.train(pairs, options, options.output, deadline)
         held_out = written_pairs(WRITERS[options.environment], self.held_out, 4, options.seed + 1)
         accuracy, interval = mean_interval(self.reward_model.accuracy(held_out), bounded=True)
-        self.found["reward_model"] = {"held_out_pairs": len(held_out), "accuracy": accuracy, "interval": interval}
-        self.found["reward_model"]["steps"] = steps
+        self.results["reward_model"] = {"held_out_pairs": len(held_out), "accuracy": accuracy, "interval": interval}
+        self.results["reward_model"]["steps"] = steps
         self.say("reward model", f"{len(steps)} steps, right on {accuracy:.0%} of {len(held_out)} held-out pairs")
         self.write()
 
@@ -188,7 +188,7 @@ class Rlhf:
             steps = run_trainer(trainer, "reward")
         finally:
             rollouts.close()
-        self.found["grpo"] = {"completions": dict(rollouts.counts), "steps": steps}
+        self.results["grpo"] = {"completions": dict(rollouts.counts), "steps": steps}
         self.say("grpo", f"{len(steps)} steps, score {steps[0]['reward']:.2f} -> {steps[-1]['reward']:.2f}")
         self.write()
 
@@ -196,8 +196,8 @@ class Rlhf:
         """The mean score of answers by the reward model."""
         talks = [conversation(answer.asked, answer.text) for answer in answers]
         parts = [talks[at : at + self.options.max_batch] for at in range(0, len(talks), self.options.max_batch)]
-        found = [score for part in parts for score in self.reward_model.scores(part)]
-        return sum(found) / max(1, len(found))
+        scores = [score for part in parts for score in self.reward_model.scores(part)]
+        return sum(scores) / max(1, len(scores))
 
     def say(self, stage: str, line: str) -> None:
         """Print a line of progress."""
@@ -205,8 +205,8 @@ class Rlhf:
 
     def write(self) -> None:
         """Write what is known so far."""
-        self.found |= {"seconds": round(elapsed(), 1), "cpu_seconds": round(time.process_time(), 1)}
-        write_json(self.options.output / "metrics.json", self.found)
+        self.results |= {"seconds": round(elapsed(), 1), "cpu_seconds": round(time.process_time(), 1)}
+        write_json(self.options.output / "metrics.json", self.results)
 
 
 def _rate_text(kind: str, rate: Row) -> str:
@@ -220,9 +220,9 @@ def _rate_text(kind: str, rate: Row) -> str:
 def main(arguments: list[str] | None = None) -> Row:
     """Run, and say where the metrics are."""
     options = parse(arguments)
-    found = Rlhf(options).run()
-    print(f"wrote {options.output / 'metrics.json'} after {found['seconds']} s")
-    return found
+    results = Rlhf(options).run()
+    print(f"wrote {options.output / 'metrics.json'} after {results['seconds']} s")
+    return results
 
 
 if __name__ == "__main__":

@@ -69,14 +69,14 @@ def permuted(reward: Callable[..., list[float | None]], size: int, seed: int) ->
     source = random.Random(seed)
 
     def control(**fields: Any) -> list[float | None]:
-        given = reward(**fields)
-        found: list[float | None] = []
-        for start in range(0, len(given), size):
-            rewards = [each for each in given[start : start + size] if each is not None]
-            source.shuffle(rewards)
-            shuffled = iter(rewards)
-            found += [None if each is None else next(shuffled) for each in given[start : start + size]]
-        return found
+        earned = reward(**fields)
+        permuted: list[float | None] = []
+        for start in range(0, len(earned), size):
+            group = earned[start : start + size]
+            shuffled = [value for value in group if value is not None]
+            source.shuffle(shuffled)
+            permuted += [None if value is None else shuffled.pop() for value in group]
+        return permuted
 
     return control
 
@@ -159,7 +159,7 @@ class Run:
 
     def _write(self, seconds: float) -> dict[str, Any]:
         options, times = self.options, self.rollouts.seconds
-        evaluating = sum(each["seconds"] for each in self.evaluations)
+        evaluating = sum(evaluation["seconds"] for evaluation in self.evaluations)
         generating, rolling = times["generation"], times["rollouts"]
         shares = {
             "generation": generating / seconds,

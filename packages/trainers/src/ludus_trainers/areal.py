@@ -82,7 +82,7 @@ class LudusWorkflow(RolloutWorkflow):
 def _tensors(row: TrainingRow) -> dict[str, torch.Tensor]:
     """A batch of one sequence. Each token has the version of the weights that wrote it; context has -1."""
     versions = row.token_versions()
-    found = {
+    tensors = {
         "input_ids": torch.tensor(row.ids, dtype=torch.int32),
         "loss_mask": torch.tensor(row.over_ids(row.mask, 0), dtype=torch.int32),
         "logprobs": torch.tensor(row.over_ids(row.logprobs, 0.0), dtype=torch.float32),
@@ -90,4 +90,4 @@ def _tensors(row: TrainingRow) -> dict[str, torch.Tensor]:
         "attention_mask": torch.ones(len(row.ids), dtype=torch.bool),
         "rewards": torch.tensor(row.reward, dtype=torch.float32),
     }
-    return {name: values.unsqueeze(0) for name, values in found.items()}
+    return {name: values.unsqueeze(0) for name, values in tensors.items()}

@@ -26,7 +26,7 @@ def art_group(group: TrainingGroup) -> TrajectoryGroup:
     """The trajectories of a group."""
     return TrajectoryGroup(
         [trajectory_of(member) for member in group.trainable],
-        exceptions=[each.failure for each in group.failures if each.failure is not None],
+        exceptions=[member.failure for member in group.failures if member.failure is not None],
         metadata={"task_id": group.task_id, "group": group.number},
         metrics={"ludus_masked": len(group.members) - len(group.trainable), "ludus_failed": len(group.failures)},
     )
@@ -37,7 +37,7 @@ def trajectory_of(member: TrainingMember) -> Trajectory:
     rollout = member.rollout
     messages, tools = rollout.messages(), rollout.tools() or None
     calls = [call for call in rollout.calls if "prefix" in call]
-    turns = [at for at, each in enumerate(messages) if each["role"] == "assistant"]
+    turns = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     turns = turns[len(turns) - len(calls) :]
     if len(turns) != len(calls) or not calls:
         cause = f"rollout {rollout.rollout_id} has {len(calls)} model calls, and other turns in its messages"
@@ -46,7 +46,7 @@ def trajectory_of(member: TrainingMember) -> Trajectory:
     for sequence in member.rollout.sequences(("main", "compacted")):
         own = range(first, first + len(sequence.policy_versions))
         choices = {turns[number]: _choice(messages[turns[number]], calls[number]) for number in own}
-        said = [choices.get(at, each) for at, each in enumerate(messages[: turns[own[-1]] + 1])]
+        said = [choices.get(at, message) for at, message in enumerate(messages[: turns[own[-1]] + 1])]
         histories.append(History(messages_and_choices=said, tools=tools))
         first = own.stop
     known = [version for version in member.versions if version is not None]

@@ -49,11 +49,11 @@ def executor_class(
         ) -> dict[str, Any]:
             """Play the row in the label."""
             if self.player is None:
-                given: CollectArguments = {**options}
-                if "model" not in given:
+                arguments: CollectArguments = {**options}
+                if "model" not in arguments:
                     config = TokenEngine.Config(context=max_length)
-                    given["model"] = TokenEngine(_engine(llm_engine, sampling_params), hf_tokenizer, config=config)
-                self.player = RolloutPlayer(environment, policy=policy, **given)
+                    arguments["model"] = TokenEngine(_engine(llm_engine, sampling_params), hf_tokenizer, config=config)
+                self.player = RolloutPlayer(environment, policy=policy, **arguments)
             row = with_sampling(
                 carried_row({ROW: label}, "the label of a prompt"),
                 temperature=sampling_params.temperature,
@@ -73,7 +73,7 @@ def _engine(engine: Any, template: Any) -> Any:
         sampling.stop = call.sampling.stops or template.stop
         made = (await engine.generate(call.ids, sampling)).outputs[0]
         ids = list(made.token_ids)
-        logprobs = [each[id].logprob for each, id in zip(made.logprobs or [], ids, strict=False)]
+        logprobs = [drawn[id].logprob for drawn, id in zip(made.logprobs or [], ids, strict=False)]
         return GeneratedIds(ids, logprobs, cut=made.finish_reason == "length")
 
     return generate

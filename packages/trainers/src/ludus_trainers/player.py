@@ -48,8 +48,8 @@ class RolloutPlayer:
     async def group(self, row: dict[str, Any], size: int) -> TrainingGroup:
         """Play a group of a row."""
         group = await (await self._started(row)).play(task_of(row), row, size)
-        for each in group.failures:
-            _LOG.warning("a rollout of %s failed: %s", group.task_id, each.failure)
+        for member in group.failures:
+            _LOG.warning("a rollout of %s failed: %s", group.task_id, member.failure)
         self.counts["failed"] += len(group.failures)
         self.counts["missing"] += max(0, size - len(group.members))
         for member in group.members:
@@ -71,8 +71,8 @@ class RolloutPlayer:
             rows = rows_of(member) if member is not None else []
             if len(rows) == 1:
                 return rows[0]
-        found = ", ".join(f"{count} {name}" for name, count in (self.counts - before).items())
-        raise NotTrainable(f"no rollout of task {task_of(row)} can be trained on: {found}")
+        ends = ", ".join(f"{count} {name}" for name, count in (self.counts - before).items())
+        raise NotTrainable(f"no rollout of task {task_of(row)} can be trained on: {ends}")
 
     async def close(self) -> None:
         """Cancel what runs and close the sessions."""

@@ -13,17 +13,17 @@ from ludus_trainers.rows import ROW
 
 def openrlhf_rows(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[dict[str, Any]]:
     """OpenRLHF's rows, for `--input_key input --label_key label`."""
-    found = rows_in(environment, **options)
-    return [{"input": messages_of(row), "label": json.dumps(row)} for _, row in found]
+    rows = rows_in(environment, **options)
+    return [{"input": messages_of(row), "label": json.dumps(row)} for _, row in rows]
 
 
 def areal_rows(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[dict[str, Any]]:
     """AReaL's items."""
-    found = rows_in(environment, **options)
-    return [{"messages": messages_of(row), ROW: json.dumps(row)} for _, row in found]
+    rows = rows_in(environment, **options)
+    return [{"messages": messages_of(row), ROW: json.dumps(row)} for _, row in rows]
 
 
 def slime_rows(environment: Environments = None, **options: Unpack[CollectArguments]) -> list[dict[str, Any]]:
     """slime's rows, for `--input-key prompt --label-key label --metadata-key metadata`."""
-    found = rows_in(environment, **options)
-    return [{"prompt": messages_of(row), "label": task_id, "metadata": {ROW: row}} for task_id, row in found]
+    rows = rows_in(environment, **options)
+    return [{"prompt": messages_of(row), "label": task_id, "metadata": {ROW: row}} for task_id, row in rows]

@@ -63,7 +63,7 @@ def rows_of(member: TrainingMember) -> list[TrainingRow]:
     """A row for each sequence of a member that trains; none for any other member."""
     if not member.trains:
         return []
-    return [_row(member, each) for each in member.sequences if any(each.mask)]
+    return [_row(member, sequence) for sequence in member.sequences if any(sequence.mask)]
 
 
 def _row(member: TrainingMember, sequence: Sequence) -> TrainingRow:
@@ -93,15 +93,15 @@ def filler(group: TrainingGroup, prompt_ids: list[int], token: int) -> TrainingR
 
 def task_of(row: dict[str, Any]) -> str:
     """The id of a row's task: its `task_id`, or else its digest."""
-    given = row.get("task_id")
-    return str(given) if isinstance(given, (str, int)) else digest(row)
+    name = row.get("task_id")
+    return str(name) if isinstance(name, (str, int)) else digest(row)
 
 
 def carried_row(fields: Any, where: str) -> dict[str, Any]:
     """The row of Ludus that a trainer's data carries under `ludus_row`."""
-    given = fields.get(ROW) if isinstance(fields, dict) else None
+    stored = fields.get(ROW) if isinstance(fields, dict) else None
     try:
-        row = json.loads(given) if isinstance(given, (str, bytes)) else given
+        row = json.loads(stored) if isinstance(stored, (str, bytes)) else stored
     except ValueError as error:
         raise UserError(f"{where} holds no JSON in {ROW}: {error}") from error
     if not isinstance(row, dict) or not isinstance(row.get("responses_create_params"), dict):

@@ -46,7 +46,9 @@ class LudusGenerator(GeneratorInterface):
         **options: Unpack[CollectArguments],
     ) -> None:
         self._step_wise = step_wise
-        self._padding = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
+        self._padding = next(
+            (token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None), 0
+        )
         if "model" not in options:
             config = TokenEngine.Config(context=context)
             options["model"] = TokenEngine(_engine(engine), tokenizer, config=config)
@@ -58,26 +60,26 @@ class LudusGenerator(GeneratorInterface):
         sampling = dict(input_batch.get("sampling_params") or {})
         numbers = count()
         extras = input_batch.get("env_extras") or []
-        given = input_batch.get("trajectory_ids") or [TrajectoryID(str(next(numbers)), 0) for _ in extras]
+        trajectories = input_batch.get("trajectory_ids") or [TrajectoryID(str(next(numbers)), 0) for _ in extras]
         groups: dict[str, list[int]] = {}
-        for place, each in enumerate(given):
-            groups.setdefault(each.instance_id, []).append(place)
+        for place, trajectory in enumerate(trajectories):
+            groups.setdefault(trajectory.instance_id, []).append(place)
         played = await asyncio.gather(
             *(self.player.group(_row(extras[places[0]], sampling), len(places)) for places in groups.values())
         )
         rows: dict[int, list[TrainingRow]] = {}
         for group, places in zip(played, groups.values(), strict=True):
-            found = [rows_of(member) for member in group.members][: len(places)]
-            found += [[] for _ in range(len(places) - len(found))]
-            rows |= zip(places, found if self._step_wise else self._single(group, found), strict=True)
-        return _output(rows, given, self.player.counts - before)
+            by_member = [rows_of(member) for member in group.members][: len(places)]
+            by_member += [[] for _ in range(len(places) - len(by_member))]
+            rows |= zip(places, by_member if self._step_wise else self._single(group, by_member), strict=True)
+        return _output(rows, trajectories, self.player.counts - before)
 
-    def _single(self, group: TrainingGroup, found: list[list[TrainingRow]]) -> list[list[TrainingRow]]:
+    def _single(self, group: TrainingGroup, by_member: list[list[TrainingRow]]) -> list[list[TrainingRow]]:
         """Exactly one row for each member. The baseline is that of the members that are rows."""
         kept = [member for member in group.members if len(rows_of(member)) == 1]
         trained = TrainingGroup(group.task_id, group.row, group.number, kept)
-        prompt = next((rows[0].prompt_ids for rows in found if rows), [])
-        return [rows if len(rows) == 1 else [filler(trained, prompt, self._padding)] for rows in found]
+        prompt = next((rows[0].prompt_ids for rows in by_member if rows), [])
+        return [rows if len(rows) == 1 else [filler(trained, prompt, self._padding)] for rows in by_member]
 
 
 def _row(extras: dict[str, Any], sampling: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def _engine(engine: Any) -> Any:
     return generate
 
 
-def _output(rows: dict[int, list[TrainingRow]], given: list[Any], counts: Counter[str]) -> dict[str, Any]:
+def _output(rows: dict[int, list[TrainingRow]], trajectories: list[Any], counts: Counter[str]) -> dict[str, Any]:
     flat = [(place, row, row is rows[place][-1]) for place in sorted(rows) for row in rows[place]]
     return {
         "prompt_token_ids": [row.prompt_ids for _, row, _ in flat],
@@ -112,7 +114,7 @@ def _output(rows: dict[int, list[TrainingRow]], given: list[Any], counts: Counte
         "loss_masks": [row.mask for _, row, _ in flat],
         "rollout_logprobs": [row.logprobs for _, row, _ in flat],
         "stop_reasons": ["stop"] * len(flat),
-        "trajectory_ids": [given[place] for place, _, _ in flat],
+        "trajectory_ids": [trajectories[place] for place, _, _ in flat],
         "is_last_step": [last for _, _, last in flat],
         "rollout_metrics": {f"ludus/{name}": float(number) for name, number in counts.items()},
     }

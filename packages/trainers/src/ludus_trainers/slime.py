@@ -58,7 +58,7 @@ class SlimeRollouts:
         rows = rows_of(member) if member is not None else []
         if not rows:
             return _without_loss(sample)
-        made = [_sample(sample, each) for each in rows]
+        made = [_sample(sample, row) for row in rows]
         return made[0] if len(made) == 1 else made
 
     def _with_model(self, args: Any) -> CollectArguments:
@@ -74,8 +74,8 @@ class SlimeRollouts:
 
 def keep_group(args: Any, samples: list[Any], **_: Any) -> bool:
     """slime's filter: keep a group only if all of its members can be trained on, and their rewards differ."""
-    flat = [each for sample in samples for each in (sample if isinstance(sample, list) else [sample])]
-    rewards = [each.reward for each in flat]
+    flat = [part for sample in samples for part in (sample if isinstance(sample, list) else [sample])]
+    rewards = [part.reward for part in flat]
     return all(reward is not None for reward in rewards) and len(set(rewards)) > 1
 
 
@@ -102,8 +102,8 @@ def router_engine(url: str, timeout: float = 3600.0) -> Any:
         drawn = facts.get("output_token_logprobs") or []
         ends = (facts.get("finish_reason") or {}).get("type")
         return GeneratedIds(
-            [int(each[1]) for each in drawn],
-            [float(each[0]) for each in drawn],
+            [int(token[1]) for token in drawn],
+            [float(token[0]) for token in drawn],
             version=facts.get("weight_version"),
             cut=ends in ("length", "abort"),
         )
@@ -111,22 +111,22 @@ def router_engine(url: str, timeout: float = 3600.0) -> Any:
     return generate
 
 
-def _sample(given: Any, row: TrainingRow) -> Any:
-    sample = copy(given)
+def _sample(asked: Any, row: TrainingRow) -> Any:
+    sample = copy(asked)
     sample.tokens = row.ids
     sample.response_length = len(row.response_ids)
     sample.loss_mask = row.mask
     sample.rollout_log_probs = row.logprobs
     sample.reward = row.reward
-    sample.status = type(given).Status.COMPLETED
+    sample.status = type(asked).Status.COMPLETED
     sample.weight_versions = [str(version) for version in row.versions]
     return sample
 
 
-def _without_loss(given: Any) -> Any:
-    sample = copy(given)
-    sample.tokens, sample.response_length = list(given.tokens or []) or [0, 0], 1
+def _without_loss(asked: Any) -> Any:
+    sample = copy(asked)
+    sample.tokens, sample.response_length = list(asked.tokens or []) or [0, 0], 1
     sample.loss_mask, sample.rollout_log_probs = [0], [0.0]
     sample.reward, sample.remove_sample = None, True
-    sample.status = type(given).Status.ABORTED
+    sample.status = type(asked).Status.ABORTED
     return sample

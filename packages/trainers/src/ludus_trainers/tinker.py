@@ -119,7 +119,7 @@ class LudusGroupBuilder(EnvGroupBuilder):
         numbers = count(len(self.exchanges))
         made = {next(numbers): Exchange() for _ in range(self.size)}
         self.exchanges |= made
-        return [LudusEnv(self.player, self.row, each, stop, number) for number, each in made.items()]
+        return [LudusEnv(self.player, self.row, exchange, stop, number) for number, exchange in made.items()]
 
     async def cleanup(self) -> None:
         """Cancel what runs and close the sessions."""

@@ -53,8 +53,8 @@ class LudusAgentLoop(AgentLoopBase):
         key = repr((environment, settings, policy))
         if key not in players:
             rule = policy if isinstance(policy, GroupPolicy) else GroupPolicy(**(policy or {}))
-            given = dict(settings) if settings else None
-            players[key] = RolloutPlayer(environment, policy=rule, model=model or self._model(), settings=given)
+            chosen = dict(settings) if settings else None
+            players[key] = RolloutPlayer(environment, policy=rule, model=model or self._model(), settings=chosen)
         self.player = players[key]
 
     async def run(self, sampling_params: dict[str, Any], **fields: Any) -> Any:
@@ -69,8 +69,8 @@ class LudusAgentLoop(AgentLoopBase):
         if not self.config.get("trainer", {}).get("use_v1", True):
             return _output(await self.player.single_row(row))
         member = await self.player.member(row)
-        found = [_output(each) for each in rows_of(member)] if member is not None else []
-        return found[0] if len(found) == 1 else found
+        outputs = [_output(row) for row in rows_of(member)] if member is not None else []
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def _model(self) -> TokenEngine:
         manager, limits = self.server_manager, self.rollout_config

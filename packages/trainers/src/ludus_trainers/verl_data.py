@@ -86,6 +86,8 @@ async def compute_score(
         await player.close()
     member = next(iter(group.trainable), None)
     if member is None or member.reward is None:
-        causes = [str(each.failure) for each in group.failures] + [f"masked: {each.mask}" for each in group.members]
+        causes = [str(member.failure) for member in group.failures] + [
+            f"masked: {member.mask}" for member in group.members
+        ]
         raise NotTrainable(f"the answer to task {ground_truth} has no reward: {'; '.join(causes) or 'no verdict'}")
     return {"score": float(member.reward), **member.components}

@@ -47,7 +47,7 @@ class TinkerAdapter:
 
         groups = await asyncio.gather(*(play(row) for row in script.rows))
         datums, places = data.assemble_training_data(list(groups), data.compute_advantages(list(groups)))
-        return [_datum(each, place["group_idx"]) for each, place in zip(datums, places, strict=True)]
+        return [_datum(datum, place["group_idx"]) for datum, place in zip(datums, places, strict=True)]
 
 
 class _ScriptedSampler(Model):
@@ -72,14 +72,14 @@ class _ScriptedSampler(Model):
         """Tinker's `TokenCompleter`: the scripted turn of the environment that made this observation."""
         from tinker_cookbook.completers import TokensWithLogprobs
 
-        number = next(place for place, each in enumerate(self.envs) if each.observation is model_input)
+        number = next(place for place, env in enumerate(self.envs) if env.observation is model_input)
         turn = self._turns[number]
         return TokensWithLogprobs(tokens=turn.generated_ids, maybe_logprobs=turn.logprobs)
 
 
 def _datum(datum: Any, group: int) -> Delivered:
     fields = {name: values.to_torch().tolist() for name, values in datum.loss_fn_inputs.items()}
-    mask = [0, *(int(each) for each in fields["mask"])]
+    mask = [0, *(int(value) for value in fields["mask"])]
     advantage = next(value for value, counts in zip(fields["advantages"], mask[1:], strict=True) if counts)
     first = datum.model_input.to_ints()[0]
     return Delivered(group, [first, *fields["target_tokens"]], mask, [0.0, *fields["logprobs"]], advantage)
@@ -106,21 +106,27 @@ class ArtAdapter:
         ) as feed:
             async for group in feed:
                 groups.append(art_group(group))
-        found = []
+        delivered = []
         for number, group in enumerate(groups):
             made = tokenize.tokenize_trajectory_groups(
                 _ScriptTokenizer(script), [group], False, False, drop_zero_advantage_trajectories=False
             )
-            for each in made:
+            for result in made:
                 logprobs = [
-                    value if counts else 0.0 for value, counts in zip(each.logprobs, each.assistant_mask, strict=True)
+                    value if counts else 0.0
+                    for value, counts in zip(result.logprobs, result.assistant_mask, strict=True)
                 ]
-                found.append(
+                delivered.append(
                     Delivered(
-                        number, each.token_ids, each.assistant_mask, logprobs, each.advantage, each.trajectory.reward
+                        number,
+                        result.token_ids,
+                        result.assistant_mask,
+                        logprobs,
+                        result.advantage,
+                        result.trajectory.reward,
                     )
                 )
-        return found
+        return delivered
 
 
 class _ScriptTokenizer:

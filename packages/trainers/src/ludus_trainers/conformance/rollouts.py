@@ -30,8 +30,8 @@ async def _each_rollout(
     script: ConformanceScript, play: Callable[[dict[str, Any]], Awaitable[list[Delivered]]]
 ) -> list[Delivered]:
     """Ask for every rollout of the script, all at once."""
-    found = await asyncio.gather(*(play(row) for row in script.rows for _ in range(SIZE)))
-    return [each for some in found for each in some]
+    rollouts = await asyncio.gather(*(play(row) for row in script.rows for _ in range(SIZE)))
+    return [sample for samples in rollouts for sample in samples]
 
 
 class VerlAdapter:
@@ -67,7 +67,7 @@ class VerlAdapter:
         async def play(row: dict[str, Any]) -> list[Delivered]:
             made = await loop.run({"temperature": 1.0}, extra_info={ROW: row})
             outputs = made if isinstance(made, list) else [made]
-            return [_verl_output(row["task_id"], each.as_dict()) for each in outputs]
+            return [_verl_output(row["task_id"], output.as_dict()) for output in outputs]
 
         try:
             return await _each_rollout(script, play)
@@ -124,7 +124,7 @@ class SkyRlAdapter:
         finally:
             await made.player.close()
         checks.validate_generator_output(len(places), output, step_wise=several)
-        groups = [each.instance_id for each in output["trajectory_ids"]]
+        groups = [trajectory.instance_id for trajectory in output["trajectory_ids"]]
         advantages = _centred(groups, output["rewards"], output["is_last_step"])
         return [
             Delivered(
@@ -157,11 +157,11 @@ class SkyRlStepWiseAdapter(SkyRlAdapter):
 
 def _centred(groups: list[str], rewards: list[float], last: list[bool]) -> list[float]:
     """What SkyRL subtracts: the mean of a group's rewards, one for each trajectory."""
-    found: dict[str, list[float]] = {}
+    by_group: dict[str, list[float]] = {}
     for group, reward, counts in zip(groups, rewards, last, strict=True):
         if counts:
-            found.setdefault(group, []).append(reward)
-    return [reward - sum(found[group]) / len(found[group]) for group, reward in zip(groups, rewards, strict=True)]
+            by_group.setdefault(group, []).append(reward)
+    return [reward - sum(by_group[group]) / len(by_group[group]) for group, reward in zip(groups, rewards, strict=True)]
 
 
 class OpenRlhfAdapter:
@@ -248,7 +248,7 @@ class SlimeAdapter:
         async def play(row: dict[str, Any]) -> list[Delivered]:
             sample = types.Sample(prompt=row["task_id"], metadata={ROW: row})
             made = await rollouts(None, sample, {"temperature": 1.0})
-            return [_slime_sample(row["task_id"], each) for each in (made if isinstance(made, list) else [made])]
+            return [_slime_sample(row["task_id"], sample) for sample in (made if isinstance(made, list) else [made])]
 
         try:
             return await _each_rollout(script, play)
