@@ -162,7 +162,7 @@ cards: $(VENV)/installed
 
 # The lab: environments whose tasks and judges come from packages (packages/lab). Installs what this machine can have,
 # runs the tests, and plays one rollout of each environment's oracle. What cannot be had is named and left out.
-LAB_EXTRAS := 'packages/lab[arc,chess,pictures]'  # their commas would end an argument of `call`
+LAB_EXTRAS := 'packages/lab[arc,chess,pictures,textarena]'  # their commas would end an argument of `call`
 lab: $(VENV)/installed
 	sh tools/lab_packages.sh
 	-$(call install,--editable $(LAB_EXTRAS))
