@@ -30,7 +30,6 @@ from typing import Any
 
 import forked
 import pytest
-import typer
 
 from ludus.cli import command_line
 from ludus.sandbox.choice import find
@@ -180,7 +179,7 @@ def ludus_commands(text: str) -> list[list[str]]:
 
 def accepts(words: list[str]) -> None:
     """Parse the words as the command line does; an exception if an option does not exist."""
-    command: Any = typer.main.get_command(command_line())
+    command: Any = command_line()
     while hasattr(command, "commands"):
         command, words = command.commands[words[0]], words[1:]
     with command.make_context("ludus", words) as context:

@@ -11,7 +11,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-import typer
 from page_text import block, code, escape, table
 
 from ludus.cli import command_line
@@ -33,7 +32,7 @@ class Command:
 
 def commands() -> list[Command]:
     """Every command, groups before their members."""
-    return list(_walk(typer.main.get_command(command_line()), "ludus"))
+    return list(_walk(command_line(), "ludus"))
 
 
 def cli_reference() -> str:

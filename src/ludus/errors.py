@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import errno
 import functools
@@ -156,10 +155,6 @@ class Interrupt(BaseException):
     of an agent catches it. Subclass it, and catch your subclass around `act`."""
 
 
-#: Exceptions that pass through every step unchanged. Any other exception of foreign code fails its own rollout only,
-#: also `SystemExit` and the panic of a Rust extension.
-INTERRUPTS = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, Interrupt)
-
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ENVIRONMENTS = os.path.join(_HERE, "environments", "")
 _LIBRARIES = ("<", _HERE, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
@@ -198,6 +193,8 @@ class Failure(Exception):
     @classmethod
     def of(cls, error: BaseException, stage: Stage) -> Failure:
         """Classify any exception raised while `stage` was running. A `Failure` keeps its kind and its cause."""
+        from asyncio import CancelledError  # a third of the time in which a command starts
+
         if isinstance(error, Failure):
             error.stage = error.stage or stage
             if error.kind == "bad_verdict":  # made by an author's code: Verdict("yes")
@@ -207,7 +204,7 @@ class Failure(Exception):
             return cls("timeout", str(error) or "it took too long", stage=stage, where=place_of_error(error))
         if isinstance(error, ConnectionRefusedError):
             return cls("refused", str(error), stage=stage, where=place_of_error(error))
-        if isinstance(error, asyncio.CancelledError):
+        if isinstance(error, CancelledError):
             return cls("crash", STRAY_CANCEL, stage=stage, where=place_of_error(error))
         if isinstance(error, MissingExtra):
             return cls("not_installed", str(error), stage=stage, where=place_of_error(error))

@@ -10,9 +10,10 @@ from collections.abc import Awaitable
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from ludus.errors import INTERRUPTS, Failure, Stage
+from ludus.errors import Failure, Stage
 from ludus.response import Response, add_usage, less_usage
 from ludus.rollout import Job, Rollout
+from ludus.runtime.boundary import INTERRUPTS
 from ludus.thread import Thread
 from ludus.tokens import TokenLog
 from ludus.tools import Raised

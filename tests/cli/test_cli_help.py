@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+import click
 import pytest
-import typer
 
 from ludus.cli import command_line
 from ludus.cli.help_text import example_of, laid_out
@@ -21,7 +21,7 @@ def commands(command: Any, words: str = "ludus") -> Iterator[tuple[str, Any]]:
         yield from commands(member, f"{words} {name}")
 
 
-ALL = dict(commands(typer.main.get_command(command_line())))
+ALL = dict(commands(command_line()))
 
 
 def copied(shown: str) -> list[list[str]]:
@@ -36,7 +36,7 @@ def copied(shown: str) -> list[list[str]]:
 @pytest.mark.parametrize("words", ALL)
 def test_every_example_of_a_help_text_can_be_copied_from_a_terminal(words, width):
     command = ALL[words]
-    context = typer.Context(command, info_name=words, terminal_width=width, max_content_width=width)
+    context = click.Context(command, info_name=words, terminal_width=width, max_content_width=width)
     shown = command.get_help(context).partition("Options:")[0]
     assert all(len(line) <= width for line in shown.splitlines())
     examples = (example_of(paragraph) for paragraph in (command.help or "").split("\n\n"))

@@ -124,7 +124,7 @@ def test_if_no_rollout_completed_the_first_failure_is_printed(folder: Path):
     assert cause in line
 
 
-@pytest.mark.parametrize("place", ["typer.py", "rich/__init__.py"])
+@pytest.mark.parametrize("place", ["click/__init__.py", "rich/__init__.py"])
 @pytest.mark.parametrize("entry", [["-m", "ludus"], ["-c", "from ludus.__main__ import main; main()"]])
 def test_ctrl_c_while_the_command_line_is_imported_is_one_line(tmp_path: Path, entry: list[str], place: str):
     module = tmp_path / "modules" / place

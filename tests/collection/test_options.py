@@ -7,7 +7,6 @@ import pydoc
 from typing import Any, get_type_hints
 
 import pytest
-import typer
 
 import ludus
 from ludus import Model, UserError
@@ -35,7 +34,7 @@ def test_the_signature_and_the_help_of_a_call_show_every_option(call: Any):
 
 
 def test_the_command_takes_every_option_with_its_help_and_its_default():
-    group: Any = typer.main.get_command(command_line("collect"))
+    group: Any = command_line("collect")
     command = group.commands["collect"] if hasattr(group, "commands") else group
     taken = {parameter.name: parameter for parameter in command.params}
     for _, spec, text in Options.all():

@@ -8,7 +8,7 @@ import orjson
 import pyarrow
 import pyarrow.parquet
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import ludus
 from ludus import UserError

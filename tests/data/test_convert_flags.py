@@ -6,8 +6,8 @@ import json
 
 import orjson
 import pytest
+from click.testing import CliRunner
 from rollout_files import rollout, write
-from typer.testing import CliRunner
 
 from ludus import UserError
 from ludus.cli.data import data as commands

@@ -11,8 +11,8 @@ from hashlib import sha256
 import orjson
 import pytest
 import yaml
+from click.testing import CliRunner
 from hub_server import TOKEN
-from typer.testing import CliRunner
 
 from ludus import UserError
 from ludus.cli.data import data as commands

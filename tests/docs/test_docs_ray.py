@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import typer
 import yaml
 
 from ludus.cli import command_line
@@ -24,7 +23,7 @@ RAY_START = {"--head", "--port", "--num-cpus", "--address", "--block"}
 def collects(text: str) -> dict[str, Any]:
     """The options of the one `ludus collect` in a text, as the command line reads them."""
     (found,) = re.findall(r"\bludus (collect [^\n]*)", " ".join(text.replace("\\\n", " ").splitlines()))
-    group: Any = typer.main.get_command(command_line())
+    group: Any = command_line()
     with group.commands["collect"].make_context("collect", shlex.split(found)[1:]) as context:
         assert not context.args
         return dict(context.params)

@@ -18,7 +18,6 @@ import pytest
 import settings_pages
 import site_links
 import site_map
-import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +33,7 @@ SOURCE = ROOT / "src" / "ludus"
 def test_the_cli_reference_has_every_command_with_every_option_and_an_example():
     page = cli_pages.cli_reference()
     sections = dict(re.findall(r"^## (ludus[^\n]*)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
-    command = typer.main.get_command(command_line())
+    command = command_line()
     groups = {"ludus": command, **{f"ludus {name}": each for name, each in command.commands.items()}}
     for group in ("data", "harness", "model", "sandbox"):
         groups |= {f"ludus {group} {name}": each for name, each in command.commands[group].commands.items()}

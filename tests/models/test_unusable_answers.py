@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 import servers
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import ludus
 from ludus.cli import command_line

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import typer
+from click.testing import CliRunner
 from rich.console import Console
-from typer.testing import CliRunner
 
 import ludus
 from ludus import Environment, Resources, Response, UserError, tool
+from ludus.cli.commands import Command
 from ludus.cli.qualify import qualify as command
 from ludus.cli.qualify import show_card
 from ludus.folder import folders
@@ -425,9 +425,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> Any:
-    app = typer.Typer()
-    app.command()(command)
-    return CliRunner(env={"COLUMNS": "60"}).invoke(app, [str(argument) for argument in arguments])
+    return CliRunner(env={"COLUMNS": "60"}).invoke(Command(command), [str(argument) for argument in arguments])
 
 
 def test_the_command_exits_with_1_beyond_a_threshold(folder):

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from serving import COUNTER, COUNTER_ROW, TESTS_PATH, Web, served, url_of
-from typer.testing import CliRunner
 from waiting import until, until_gone
 
 import ludus

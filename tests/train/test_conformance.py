@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from ludus.cli import command_line
 from ludus.errors import UserError

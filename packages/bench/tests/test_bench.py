@@ -107,7 +107,7 @@ def test_a_mistake_in_the_measured_process_is_one_line() -> None:
     "words", [["--in-flight", "0"], ["--in-flight", "1k,x"], ["--delay", "soon"], ["--plot", "a.gif"]]
 )
 def test_a_bad_option_is_refused_before_anything_is_measured(words: list[str]) -> None:
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
     from ludus.cli import command_line
 

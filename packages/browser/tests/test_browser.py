@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 from viewed_runs import HOSTILE, being_written, deleted, write_run
 from waiting import until_async
 from worker_runs import environment, rows, run

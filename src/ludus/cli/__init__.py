@@ -12,9 +12,9 @@ import sys
 from importlib import import_module
 from typing import Annotated, Any
 
-import typer
+from click.exceptions import Abort
 
-from ludus.cli.help_text import HelpfulCommand, HelpfulGroup
+from ludus.cli.commands import Command, CommandGroup, Exit, Option, UsageError, usage_message
 from ludus.runtime.unawaited import explain_unawaited
 
 #: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
@@ -23,7 +23,7 @@ COMMANDS = tuple(
     "doctor sandbox harness model data".split()
 )
 
-#: The entry point group of commands in other packages: functions with typer's annotations, or groups.
+#: The entry point group of commands in other packages: functions as in `ludus.cli.commands`, or groups.
 _GROUP = "ludus.commands"
 #: The commands in packages of ours, each with what it does and its package.
 _PACKAGES = {
@@ -32,8 +32,6 @@ _PACKAGES = {
     "credit": ("estimates what every turn of a rollout was worth", "credit"),
 }
 
-#: click's UsageError. Some versions of typer depend on click, others vendor it; this works for both.
-_UsageError: Any = typer.BadParameter.__base__
 #: write() fails with these for a full disk, an exceeded quota, a file size limit and a closed terminal.
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
@@ -42,7 +40,7 @@ class _Stopped(Exception):
     """Ctrl-C in a command without its own message for it."""
 
 
-class _Commands(HelpfulGroup):
+class _Commands(CommandGroup):
     """Says which package has a missing command, and turns Ctrl-C into `_Stopped`."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -51,40 +49,30 @@ class _Commands(HelpfulGroup):
         return packaged_command(cmd_name) if command is None and cmd_name in _PACKAGES else command
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Without `_Stopped`, typer would exit with code 130 and no message."""
+        """Run the command. Without `_Stopped`, click would exit with code 130 and no message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise _Stopped from error
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        import ludus as package
+def _print_version() -> None:
+    import ludus as package
 
-        typer.echo(f"ludus {package.__version__}")
-        raise typer.Exit
+    print(f"ludus {package.__version__}")
+    raise Exit
 
 
-def command_line(*names: str) -> typer.Typer:
+def command_line(*names: str) -> CommandGroup:
     """The command line with these commands, or with all of them and those of other packages."""
-    app = typer.Typer(
-        name="ludus",
-        cls=_Commands,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(ludus)
+    app = _Commands(ludus)
+    app.context_settings = {"help_option_names": ["-h", "--help"]}
     commands = {name: getattr(import_module(f"ludus.cli.{name}"), name) for name in names or COMMANDS}
     if not names:
         commands |= _other_commands()
-    for name, command in commands.items():
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name, cls=HelpfulCommand)(command)
+    for name in sorted(commands, key=lambda name: isinstance(commands[name], CommandGroup)):  # groups stand last
+        command = commands[name]
+        app.add_command(command if isinstance(command, CommandGroup) else Command(command, name), name)
     return app
 
 
@@ -117,10 +105,8 @@ def _other_commands() -> dict[str, Any]:
 
 
 def ludus(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, Option("--version", at_once=_print_version, help="Print the version and exit.")] = False,
+    debug: Annotated[bool, Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Build environments for language models, collect verified rollouts, feed any trainer.
 
@@ -139,20 +125,20 @@ def main() -> None:
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where a write error can still be reported
         sys.exit(code)
-    except _UsageError as error:  # typer would print four lines
+    except UsageError as error:  # click would print four lines
         from ludus.errors import sentences
 
         command_path = error.ctx.command_path if error.ctx is not None else f"ludus {arguments[0]}"
-        print_error(sentences(error.format_message(), f"See {command_path} --help"))
+        print_error(sentences(usage_message(error), f"See {command_path} --help"))
         sys.exit(2)
     except (_Stopped, KeyboardInterrupt):
         print("stopped", file=sys.stderr)
         sys.exit(130)
-    except typer.Abort:
+    except Abort:
         print_error("stopped")
         sys.exit(1)
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # typer turned it into exit code 1
+        if isinstance(end.__context__, BrokenPipeError):  # click turned it into exit code 1
             sys.exit(report_error(end.__context__))
         raise
     except Exception as error:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Argument, Exit, Option
 from ludus.runtime.option_limits import MAX_INT64
 
 if TYPE_CHECKING:
@@ -20,20 +19,20 @@ Row = dict[str, Any]
 
 
 def chat(
-    environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder of an environment.")],
+    environment: Annotated[str, Argument(metavar="ENV", help="Name or folder of an environment.")],
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="As in ludus collect; without it you play the model.")
+        str | None, Option("--model", "-m", help="As in ludus collect; without it you play the model.")
     ] = None,
-    row: Annotated[int, typer.Option("--row", min=1, help="The row to play, counted from 1.")] = 1,
+    row: Annotated[int, Option("--row", min=1, help="The row to play, counted from 1.")] = 1,
     input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="Rows, as for ludus collect; default: example rows.")
+        Path | None, Option("--input", "-i", help="Rows, as for ludus collect; default: example rows.")
     ] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which dataset to use.")] = None,
+    dataset: Annotated[str | None, Option("--dataset", "-d", help="Which dataset to use.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model, limits or data."),
+        Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model, limits or data."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=-MAX_INT64, max=MAX_INT64, help="The rollout's seed derives from this.")] = 0,
+    seed: Annotated[int, Option(min=-MAX_INT64, max=MAX_INT64, help="The rollout's seed derives from this.")] = 0,
 ) -> None:
     """Play one rollout by hand and see its verdict.
 
@@ -66,7 +65,7 @@ def chat(
     opened = open_model(model, model_settings) if model is not None else None
     with Keyboard() as keyboard:
         code = _play(loaded, chosen, opened, seed, keyboard)
-    raise typer.Exit(code)
+    raise Exit(code)
 
 
 def _play(environment: Environment, row: Row, model: Model | None, seed: int, keyboard: Keyboard) -> int:

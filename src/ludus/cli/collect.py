@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 import sys
@@ -12,8 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Argument, Exit, Option
 from ludus.cli.option_fields import takes_options
 from ludus.cli.signals import cancel_on_sigterm
 from ludus.collection.options import Options, PlayOptions, RowOptions
@@ -32,29 +30,29 @@ MASK_SAMPLE = 1000
 @takes_options
 def collect(
     environment: Annotated[
-        str | None, typer.Argument(metavar="ENV", help="Name or folder; default: each row's agent_ref.")
+        str | None, Argument(metavar="ENV", help="Name or folder; default: each row's agent_ref.")
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--env",
             "-e",
             metavar="ENV",
             help="An environment that rows may name; repeat it to mix several.",
-            rich_help_panel=RowOptions.title,
+            panel=RowOptions.title,
         ),
     ] = None,
     *,
     pass_: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--pass",
             metavar="REWARD",
             help="The lowest reward that is a pass; default: the environment's.",
-            rich_help_panel=PlayOptions.title,
+            panel=PlayOptions.title,
         ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the metrics as JSON and nothing else.")] = False,
     **values: Any,
 ) -> None:
     """Collect verified rollouts.
@@ -98,7 +96,7 @@ def collect(
         if options.files.output is None:
             options = options.replace(output=_default_output(named, options.rows.shard))
         collection = Collection(named if env else named[0] if named else None, options)
-    raise typer.Exit(_run(collection, as_json=json_))
+    raise Exit(_run(collection, as_json=json_))
 
 
 def _default_output(environments: list[Environment], shard: str | None) -> Path:
@@ -110,6 +108,8 @@ def _default_output(environments: list[Environment], shard: str | None) -> Path:
 
 
 def _run(collection: Collection, as_json: bool) -> int:
+    import asyncio
+
     from ludus.cli.progress import Display, summarise
     from ludus.cli.screen import prints_to_stderr, safe_json
     from ludus.runtime.running import run
@@ -187,6 +187,8 @@ def _why_none_completed(collection: Collection) -> str:
 
 async def _until_stopped(collection: Collection, collector: Collector, watch: Watcher) -> None:
     """Run the collection until it ends, or until Ctrl-C, SIGTERM or a request in control.json."""
+    import asyncio
+
     from ludus.collection.control import follow, forget
     from ludus.collection.run_status import write_status
 

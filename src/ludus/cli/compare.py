@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from ludus.cli.commands import Argument, Option
 
 if TYPE_CHECKING:
     from ludus.compare.comparison import Comparison
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A collection's folder, or a file of rollouts.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another collection of the same tasks.")],
+    a: Annotated[Path, Argument(metavar="A", help="A collection's folder, or a file of rollouts.")],
+    b: Annotated[Path, Argument(metavar="B", help="Another collection of the same tasks.")],
     pass_: Annotated[
         float | None,
-        typer.Option("--pass", metavar="REWARD", help="The lowest reward that is a pass; default: as in the runs."),
+        Option("--pass", metavar="REWARD", help="The lowest reward that is a pass; default: as in the runs."),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Compare the rewards of two collections, task by task.
 

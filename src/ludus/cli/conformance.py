@@ -6,18 +6,18 @@ import os
 import sys
 from typing import Annotated
 
-import typer
+from ludus.cli.commands import Argument, Exit, Option
 
 
 def conformance(
     trainer: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="TRAINER",
             help="trl, verl or another of docs/trainers.md, or module:Class.",
         ),
     ],
-    json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
     """Send scripted rollouts through the adapter of a trainer, and check the data that the trainer would train on.
 
@@ -46,4 +46,4 @@ def conformance(
             table.add_row(text(name), text("\n".join(problems) or "as scripted"))
         stdout_console().print(table)
     if not report.passed:
-        raise typer.Exit(1)
+        raise Exit(1)

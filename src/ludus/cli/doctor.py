@@ -5,10 +5,9 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from ludus.cli.commands import Argument, Option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,8 +33,8 @@ _REQUIREMENT = re.compile(r"""([A-Za-z0-9._-]+).*;.*extra\s*==\s*["']([^"']+)["'
 
 
 def doctor(
-    path: Annotated[str, typer.Argument(help="A server that was written for NeMo Gym: what does it need?")] = "",
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    path: Annotated[str, Argument(help="A server that was written for NeMo Gym: what does it need?")] = "",
+    json_: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what works on this machine: sandboxes, the embedded model, agent programs, extras, packages.
 
@@ -122,6 +121,8 @@ def _harnesses() -> list[str]:
 
 def _extras() -> list[dict[str, Any]]:
     """The extras of the installed distribution, and which of their packages are missing."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
     from ludus.errors import DISTRIBUTION, install_command
 
     try:
@@ -155,6 +156,8 @@ def _packages() -> list[dict[str, Any]]:
 
 
 def _installed(name: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         distribution(name)
     except PackageNotFoundError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from ludus.cli.commands import Option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,9 +17,9 @@ TABLE_WIDTH = 150
 
 
 def envs(
-    json_: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the list as JSON.")] = False,
     nemo_gym: Annotated[
-        str, typer.Option(metavar="CHECKOUT", help="List the resources servers of a checkout of NeMo Gym instead.")
+        str, Option(metavar="CHECKOUT", help="List the resources servers of a checkout of NeMo Gym instead.")
     ] = "",
 ) -> None:
     """List the environments that can be used by name.

@@ -7,23 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from ludus.cli.help_text import HelpfulCommand, HelpfulGroup
+from ludus.cli.commands import Argument, CommandGroup, Exit, Option
 
 if TYPE_CHECKING:
     from ludus.agents.harness.checking import HarnessReport
 
-harness = typer.Typer(
-    name="harness", cls=HelpfulGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
-)
-
-_Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of ludus harness list, or YAML files.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Names = Annotated[list[str], Argument(metavar="NAME...", help="Names of ludus harness list, or YAML files.")]
+_Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
-@harness.callback()
-def _harness() -> None:
+@CommandGroup
+def harness() -> None:
     """Install agent programs such as Codex or Claude Code, and check that they can play rollouts.
 
     Example: ludus harness install pi
@@ -32,7 +26,7 @@ def _harness() -> None:
     """
 
 
-@harness.command("list", cls=HelpfulCommand)
+@harness.command
 def list_(json_: _Json = False) -> None:
     """List the programs that come with a declaration, and which are installed.
 
@@ -55,7 +49,7 @@ def list_(json_: _Json = False) -> None:
     print_unbroken(stdout_console(), table)
 
 
-@harness.command(cls=HelpfulCommand)
+@harness.command
 def install(names: _Names) -> None:
     """Install programs into the cache, each once. Rollouts only read them.
 
@@ -86,9 +80,9 @@ def _waiting(what: str) -> Iterator[Callable[[float], None]]:
             print(file=sys.stderr)
 
 
-@harness.command(cls=HelpfulCommand)
+@harness.command
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of ludus harness list, or a YAML file.")],
+    name: Annotated[str, Argument(metavar="NAME", help="A name of ludus harness list, or a YAML file.")],
     json_: _Json = False,
 ) -> None:
     """Let a program play one rollout with a scripted model in a sandbox, and show which calls it makes.
@@ -117,10 +111,10 @@ def check(
     else:
         _show(report)
     if not report.passed:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
-@harness.command(cls=HelpfulCommand)
+@harness.command
 def remove(names: _Names) -> None:
     """Remove installed programs from the cache.
 

@@ -5,12 +5,8 @@ A paragraph of a help text that ends with a command is an example: `What it is f
 
 from __future__ import annotations
 
-import inspect
 import re
 import textwrap
-from typing import Any
-
-from typer.core import TyperCommand, TyperGroup
 
 _EXAMPLE = re.compile(r"(?:^|: |\n)((?:ludus|python|pip|kubectl) .*)", re.DOTALL)
 #: A word of a command: quoted text stays together.
@@ -58,36 +54,3 @@ def _broken(command: str, width: int) -> list[str]:
         else:
             lines.append(_CONTINUED + unit)
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
-
-
-class _Laid:
-    """Shows the help text of a command with `laid_out`."""
-
-    help: str | None
-
-    def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write the help text."""
-        formatter.write_paragraph()
-        with formatter.indentation():
-            text = inspect.cleandoc(self.help or "")
-            formatter.write_text(laid_out(text, formatter.width - formatter.current_indent))
-
-
-class HelpfulCommand(_Laid, TyperCommand):
-    """A command whose examples can be copied. Options with a `rich_help_panel` stand under it as their heading."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and the options."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
-                sections.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
-        for title, records in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
-class HelpfulGroup(_Laid, TyperGroup):
-    """A group of commands whose examples can be copied."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ludus.cli.commands import Argument, Exit, Option
 from ludus.cli.signals import INTERRUPTED, interrupt_on_sigterm
 
 if TYPE_CHECKING:
@@ -15,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def merge(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The folders of the shards.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to make.")],
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="The folders of the shards.")],
+    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="The folder to make.")],
     partial: Annotated[
-        bool, typer.Option("--partial", help="Accept missing shards, and shards that were stopped early.")
+        bool, Option("--partial", help="Accept missing shards, and shards that were stopped early.")
     ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the summary as JSON and nothing else.")] = False,
 ) -> None:
     """Join the runs of ludus collect --shard into one run, with the metrics of all rollouts.
 
@@ -39,7 +38,7 @@ def merge(
     except KeyboardInterrupt:
         display.close()
         display.say(f"stopped: {output} was not written, and the shards are unchanged")
-        raise typer.Exit(INTERRUPTED) from None
+        raise Exit(INTERRUPTED) from None
     finally:
         display.close()
     if json_:

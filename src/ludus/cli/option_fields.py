@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Option
 from ludus.collection.options import Options
 
 
@@ -38,7 +37,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters() -> list[inspect.Parameter]:
-    """A parameter for each option, as typer reads it."""
+    """A parameter for each option, as `Command` reads it."""
     parameters = []
     for part, spec, text in Options.all():
         kind: Any = text.typed or spec.type
@@ -48,9 +47,7 @@ def _parameters() -> list[inspect.Parameter]:
         if text.typed is not None:
             least = most = None  # `parse` checks it
             kind = kind if spec.default is not None else kind | None
-        taken = typer.Option(
-            *flags, metavar=text.metavar, help=text.help, min=least, max=most, rich_help_panel=part.title
-        )
+        taken = Option(*flags, metavar=text.metavar, help=text.help, min=least, max=most, panel=part.title)
         keyword, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[kind, taken]
         parameters.append(inspect.Parameter(spec.name, keyword, default=spec.default, annotation=annotation))
     return parameters

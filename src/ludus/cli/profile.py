@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Argument, Exit, Option
 from ludus.runtime.option_limits import MAX_INT64
 
 if TYPE_CHECKING:
@@ -16,44 +15,44 @@ if TYPE_CHECKING:
 def profile(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN", help="Collections' folders, files of rollouts; with --model: ENV."),
+        Argument(metavar="RUN", help="Collections' folders, files of rollouts; with --model: ENV."),
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Write profile.json, difficulty.jsonl and more into it."),
+        Option("--output", "-o", metavar="DIR", help="Write profile.json, difficulty.jsonl and more into it."),
     ] = None,
     filter_: Annotated[
         str | None,
-        typer.Option("--filter", metavar="LOW..HIGH", help="Write subset.jsonl: tasks with pass rates in between."),
+        Option("--filter", metavar="LOW..HIGH", help="Write subset.jsonl: tasks with pass rates in between."),
     ] = None,
     compare: Annotated[
-        Path | None, typer.Option("--compare", metavar="RUN", help="Another policy's run of the same tasks.")
+        Path | None, Option("--compare", metavar="RUN", help="Another policy's run of the same tasks.")
     ] = None,
     plot: Annotated[
-        str | None, typer.Option("--plot", metavar="png|svg", help="Draw figures into --output (extra: plot).")
+        str | None, Option("--plot", metavar="png|svg", help="Draw figures into --output (extra: plot).")
     ] = None,
     prices: Annotated[
         Path | None,
-        typer.Option("--prices", metavar="FILE", help="YAML, for a million tokens: MODEL: {input, output, cached}."),
+        Option("--prices", metavar="FILE", help="YAML, for a million tokens: MODEL: {input, output, cached}."),
     ] = None,
     pass_: Annotated[
         float | None,
-        typer.Option("--pass", metavar="REWARD", help="The lowest reward that is a pass; default: as in the runs."),
+        Option("--pass", metavar="REWARD", help="The lowest reward that is a pass; default: as in the runs."),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="Put load on ENV: scripted, or any model of ludus collect."),
+        Option("--model", "-m", help="Put load on ENV: scripted, or any model of ludus collect."),
     ] = None,
-    sessions: Annotated[int, typer.Option(min=1, max=MAX_INT64, help="With --model: how many sessions.")] = 1000,
+    sessions: Annotated[int, Option(min=1, max=MAX_INT64, help="With --model: how many sessions.")] = 1000,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", "-c", min=1, max=65_536, help="With --model: sessions at once.")
+        int | None, Option("--concurrency", "-c", min=1, max=65_536, help="With --model: sessions at once.")
     ] = None,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="With --model: rows as JSONL.")] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="With --model: which dataset.")] = None,
+    input: Annotated[Path | None, Option("--input", "-i", help="With --model: rows as JSONL.")] = None,
+    dataset: Annotated[str | None, Option("--dataset", "-d", help="With --model: which dataset.")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PART.KEY=VALUE", help="With --model: a setting.")
+        list[str] | None, Option("--set", metavar="PART.KEY=VALUE", help="With --model: a setting.")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Profile runs: pass rates, learning signal, tokens, seconds, cost. With --model: an environment under load.
 
@@ -185,4 +184,4 @@ def _load(
         print(safe_json(report))
     else:
         show_load(stdout_console(), report)
-    raise typer.Exit(1 if report["counts"]["failed"] else 0)
+    raise Exit(1 if report["counts"]["failed"] else 0)

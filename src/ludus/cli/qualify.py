@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ludus.cli.commands import Argument, Exit, Option
 from ludus.runtime.option_limits import MAX_INT64
 
 if TYPE_CHECKING:
@@ -23,38 +22,38 @@ OVER = "over its limit"
 
 
 def qualify(
-    environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder of an environment.")],
+    environment: Annotated[str, Argument(metavar="ENV", help="Name or folder of an environment.")],
     input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="Rows, as for ludus collect; default: example rows.")
+        Path | None, Option("--input", "-i", help="Rows, as for ludus collect; default: example rows.")
     ] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which dataset to use.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=MAX_INT64, help="Use only the first N rows.")] = 32,
-    seed: Annotated[int, typer.Option(min=-MAX_INT64, max=MAX_INT64, help="Rollout seeds derive from this.")] = 0,
+    dataset: Annotated[str | None, Option("--dataset", "-d", help="Which dataset to use.")] = None,
+    limit: Annotated[int, Option(min=1, max=MAX_INT64, help="Use only the first N rows.")] = 32,
+    seed: Annotated[int, Option(min=-MAX_INT64, max=MAX_INT64, help="Rollout seeds derive from this.")] = 0,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent or limits."),
+        Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent or limits."),
     ] = None,
     max_exploit: Annotated[
-        float | None, typer.Option(help="The most a bad policy may earn; default: derived from guessing.")
+        float | None, Option(help="The most a bad policy may earn; default: derived from guessing.")
     ] = None,
-    min_oracle: Annotated[float, typer.Option(min=0, max=1, help="The least that right answers must earn.")] = 0.99,
+    min_oracle: Annotated[float, Option(min=0, max=1, help="The least that right answers must earn.")] = 0.99,
     max_false_positive: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of wrong answers that may be accepted.")
+        float, Option(min=0, max=1, help="Share of wrong answers that may be accepted.")
     ] = 0.0,
     max_false_negative: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Share of right answers that may be refused; default: any.")
+        float | None, Option(min=0, max=1, help="Share of right answers that may be refused; default: any.")
     ] = None,
     pass_reward: Annotated[
         float | None,
-        typer.Option("--pass", help="For partial credit: rewards from here on count as 1, all others as 0."),
+        Option("--pass", help="For partial credit: rewards from here on count as 1, all others as 0."),
     ] = None,
     odd: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="How many odd answers to try; each must end in a verdict.")
+        int, Option(min=0, max=1_000_000, help="How many odd answers to try; each must end in a verdict.")
     ] = 100,
     hooks: Annotated[
-        Path | None, typer.Option(help="A file with hooks, or its folder; default: qualify.py of the environment.")
+        Path | None, Option(help="A file with hooks, or its folder; default: qualify.py of the environment.")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the card as JSON.")] = False,
 ) -> None:
     """Try to cheat a verifier, and check that right answers get their reward. Exit code 1 if a check fails.
 
@@ -85,7 +84,7 @@ def qualify(
         print(safe_json(card.to_row()))
     else:
         show_card(stdout_console(), card)
-    raise typer.Exit(0 if card.passed else 1)
+    raise Exit(0 if card.passed else 1)
 
 
 def show_card(console: Console, card: Card) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from ludus.cli.commands import Argument, Exit, Option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,22 +18,20 @@ MAX_SHOWN = 10
 
 
 def recall(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Collections' folders, or files of rollouts.")],
-    environment: Annotated[
-        str, typer.Option("--env", "-e", metavar="ENV", help="The environment with the fixed verifier.")
-    ],
+    runs: Annotated[list[Path], Argument(metavar="RUN", help="Collections' folders, or files of rollouts.")],
+    environment: Annotated[str, Option("--env", "-e", metavar="ENV", help="The environment with the fixed verifier.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Write the corrected runs and changes.jsonl into it."),
+        Option("--output", "-o", metavar="DIR", help="Write the corrected runs and changes.jsonl into it."),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources or limits.")
+        list[str] | None, Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources or limits.")
     ] = None,
     all_: Annotated[
-        bool, typer.Option("--all", help="Score rollouts with a valid receipt, too: a judge or a data file changed.")
+        bool, Option("--all", help="Score rollouts with a valid receipt, too: a judge or a data file changed.")
     ] = False,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=65_536, help="Rows in flight.")] = 64,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    concurrency: Annotated[int, Option("--concurrency", "-c", min=1, max=65_536, help="Rows in flight.")] = 64,
+    json_: Annotated[bool, Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Find every stored rollout whose reward a fixed verifier would change, by policy version, dataset row and run.
 
@@ -52,16 +49,18 @@ def recall(
         options: dict[str, Any] = {"output": output, "settings": settings, "all_rows": all_}
         recalled = Recall(runs, environment, concurrency=concurrency, **options)
     if not _run(recalled, as_json=json_):
-        raise typer.Exit(130)
+        raise Exit(130)
     if json_:
         print(safe_json(recalled.summary()))
     else:
         show_recall(stdout_console(), recalled)
-    raise typer.Exit(1 if recalled.total.findings["failed"] else 0)
+    raise Exit(1 if recalled.total.findings["failed"] else 0)
 
 
 def _run(recalled: Recall, *, as_json: bool) -> bool:
     """Score every run. Returns false if the user stopped it."""
+    import asyncio
+
     from ludus.cli.progress import Display
     from ludus.cli.screen import prints_to_stderr
     from ludus.cli.verify import until_stopped

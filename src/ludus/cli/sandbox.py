@@ -5,34 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ludus.cli.help_text import HelpfulCommand, HelpfulGroup
-
-sandbox = typer.Typer(
-    name="sandbox", cls=HelpfulGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
-)
+from ludus.cli.commands import Argument, CommandGroup, Option
 
 
-@sandbox.callback()
-def _sandbox() -> None:
+@CommandGroup
+def sandbox() -> None:
     """Build images for sandboxes from Dockerfiles, and look after those that are in the cache.
 
     Example: ludus sandbox base debian --for ubuntu:24.04
     """
 
 
-@sandbox.command(cls=HelpfulCommand)
+@sandbox.command
 def build(
-    folder: Annotated[Path, typer.Argument(help="A folder with a Dockerfile, or a task with environment/Dockerfile.")],
+    folder: Annotated[Path, Argument(help="A folder with a Dockerfile, or a task with environment/Dockerfile.")],
     network: Annotated[
         bool,
-        typer.Option("--network", help="Let its commands reach the network, with this machine's pip and apt settings."),
+        Option("--network", help="Let its commands reach the network, with this machine's pip and apt settings."),
     ] = False,
     base: Annotated[
-        list[str] | None, typer.Option("--base", metavar="NAME=PATH", help="A root file system for FROM NAME.")
+        list[str] | None, Option("--base", metavar="NAME=PATH", help="A root file system for FROM NAME.")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Build the image of a Dockerfile, unless the same one was built before. Prints the name for sandbox.image.
 
@@ -57,14 +51,14 @@ def build(
     print(safe_json({"image": name, "root": str(found.root), "workdir": found.workdir}) if json_ else name)
 
 
-@sandbox.command(cls=HelpfulCommand)
+@sandbox.command
 def base(
-    source: Annotated[str, typer.Argument(help="debian, or the folder or tar archive of a root file system.")],
+    source: Annotated[str, Argument(help="debian, or the folder or tar archive of a root file system.")],
     names: Annotated[
-        list[str], typer.Option("--for", metavar="NAME", help="An image that it stands for in FROM, as in python:*.")
+        list[str], Option("--for", metavar="NAME", help="An image that it stands for in FROM, as in python:*.")
     ],
-    suite: Annotated[str, typer.Option("--suite", help="The release of Debian.")] = "bookworm",
-    mirror: Annotated[str, typer.Option("--mirror", help="Debian's packages; by default as apt has them.")] = "",
+    suite: Annotated[str, Option("--suite", help="The release of Debian.")] = "bookworm",
+    mirror: Annotated[str, Option("--mirror", help="Debian's packages; by default as apt has them.")] = "",
 ) -> None:
     """Let a local root file system stand for images that no registry can be asked for.
 
@@ -79,8 +73,8 @@ def base(
     print(f"{', '.join(names)}: {path}")
 
 
-@sandbox.command(cls=HelpfulCommand)
-def images(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+@sandbox.command
+def images(json_: Annotated[bool, Option("--json", help="Print JSON.")] = False) -> None:
     """List the bases and the images in the cache.
 
     Example: ludus sandbox images
@@ -108,9 +102,9 @@ def images(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
     print_unbroken(stdout_console(), table)
 
 
-@sandbox.command(cls=HelpfulCommand)
+@sandbox.command
 def prune(
-    bases: Annotated[bool, typer.Option("--bases", help="Remove the bases too, and what they stand for.")] = False,
+    bases: Annotated[bool, Option("--bases", help="Remove the bases too, and what they stand for.")] = False,
 ) -> None:
     """Remove the images that were built here, and what builds left to be faster the next time.
 

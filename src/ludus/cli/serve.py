@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from ludus.cli.commands import Argument, Option
 
 if TYPE_CHECKING:
     from ludus.serve.plan import Plan
@@ -16,35 +15,33 @@ if TYPE_CHECKING:
 
 def serve(
     environments: Annotated[
-        list[str], typer.Argument(metavar="ENV...", help="Names or folders of environments; or the word sandbox.")
+        list[str], Argument(metavar="ENV...", help="Names or folders of environments; or the word sandbox.")
     ],
-    model: Annotated[str, typer.Option("--model", "-m", help="The agents' model; as in ludus collect.")] = "local",
-    host: Annotated[str, typer.Option(help="Address to listen on; needs a token unless loopback.")] = "127.0.0.1",
-    head_port: Annotated[int, typer.Option(min=0, max=65535, help="The head's port; 0 takes a free one.")] = 11000,
+    model: Annotated[str, Option("--model", "-m", help="The agents' model; as in ludus collect.")] = "local",
+    host: Annotated[str, Option(help="Address to listen on; needs a token unless loopback.")] = "127.0.0.1",
+    head_port: Annotated[int, Option(min=0, max=65535, help="The head's port; 0 takes a free one.")] = 11000,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The first server's port, the others count up; 0 takes free ones.")
+        int, Option(min=0, max=65535, help="The first server's port, the others count up; 0 takes free ones.")
     ] = 0,
-    workers: Annotated[int, typer.Option("--workers", "-w", min=1, help="Processes behind each address.")] = 1,
+    workers: Annotated[int, Option("--workers", "-w", min=1, help="Processes behind each address.")] = 1,
     ray: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS|local", help="Serve on a Ray cluster, --workers replicas below one URL."),
+        Option(metavar="ADDRESS|local", help="Serve on a Ray cluster, --workers replicas below one URL."),
     ] = None,
-    resources_only: Annotated[bool, typer.Option("--resources-only", help="Serve no model and no agents.")] = False,
-    resources: Annotated[str | None, typer.Option(metavar="URL", help="Use resources on a server.")] = None,
-    mcp: Annotated[bool, typer.Option("--mcp", help="Offer each session's tools over MCP too, at /mcp.")] = False,
-    stdio: Annotated[bool, typer.Option("--stdio", help="With --mcp: one session over stdin and stdout.")] = False,
-    row: Annotated[int, typer.Option(min=1, help="With --stdio: the row to open, counted from 1.")] = 1,
-    max_sessions: Annotated[int, typer.Option(min=1, help="Open sessions per environment.")] = 16384,
-    idle: Annotated[float, typer.Option(min=1, help="Seconds until an unused session is closed.")] = 600.0,
+    resources_only: Annotated[bool, Option("--resources-only", help="Serve no model and no agents.")] = False,
+    resources: Annotated[str | None, Option(metavar="URL", help="Use resources on a server.")] = None,
+    mcp: Annotated[bool, Option("--mcp", help="Offer each session's tools over MCP too, at /mcp.")] = False,
+    stdio: Annotated[bool, Option("--stdio", help="With --mcp: one session over stdin and stdout.")] = False,
+    row: Annotated[int, Option(min=1, help="With --stdio: the row to open, counted from 1.")] = 1,
+    max_sessions: Annotated[int, Option(min=1, help="Open sessions per environment.")] = 16384,
+    idle: Annotated[float, Option(min=1, help="Seconds until an unused session is closed.")] = 600.0,
     allow_policy: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="Let /run requests name a policy below this URL.")
+        list[str] | None, Option(metavar="URL", help="Let /run requests name a policy below this URL.")
     ] = None,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Put token ids on the items of every answer.")] = False,
-    token_env: Annotated[str, typer.Option(help="The variable with the token that clients must send.")] = "LUDUS_TOKEN",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PART.KEY=VALUE", help="As in ludus collect.")
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
+    tokens: Annotated[bool, Option("--tokens", help="Put token ids on the items of every answer.")] = False,
+    token_env: Annotated[str, Option(help="The variable with the token that clients must send.")] = "LUDUS_TOKEN",
+    set_: Annotated[list[str] | None, Option("--set", metavar="PART.KEY=VALUE", help="As in ludus collect.")] = None,
+    json_: Annotated[bool, Option("--json", help="Print the addresses as one line of JSON.")] = False,
 ) -> None:
     """Serve environments over HTTP: resources, agents, a model, and a head that lists their addresses.
 
@@ -110,6 +107,8 @@ def run_plan(plan: Plan, *, as_json: bool = False) -> None:
 
 
 async def _until_stopped(serving: Serving, as_json: bool) -> None:
+    import asyncio
+
     from ludus.cli.screen import say
 
     stop = asyncio.Event()
@@ -140,6 +139,8 @@ async def _until_stopped(serving: Serving, as_json: bool) -> None:
 
 async def _report_waiting(serving: Serving) -> None:
     """Print what the start is waiting for, once it takes more than a second."""
+    import asyncio
+
     from ludus.cli.screen import say
 
     reported = ""

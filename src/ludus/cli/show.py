@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Argument, Option, UsageError
 from ludus.runtime.numbers import whole_number
 
 Row = dict[str, Any]
@@ -18,19 +17,19 @@ _HINT = "Name a file that ludus collect wrote"
 def show(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="A collection's folder, or a file of rollouts; with --browse, any folder."),
+        Argument(metavar="FILE", help="A collection's folder, or a file of rollouts; with --browse, any folder."),
     ] = None,
     which: Annotated[
         str | None,
-        typer.Argument(metavar="N", help="A rollout's number from 1, or its id; default: list them."),
+        Argument(metavar="N", help="A rollout's number from 1, or its id; default: list them."),
     ] = None,
-    id_: Annotated[str | None, typer.Option("--id", metavar="ROLLOUT_ID", help="The rollout with this id.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Show the failed attempts.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many rollouts to list.")] = 20,
+    id_: Annotated[str | None, Option("--id", metavar="ROLLOUT_ID", help="The rollout with this id.")] = None,
+    failed: Annotated[bool, Option("--failed", help="Show the failed attempts.")] = False,
+    limit: Annotated[int, Option("--limit", min=1, help="How many rollouts to list.")] = 20,
     browse: Annotated[
-        bool, typer.Option("--browse", "-b", help="Browse runs, tasks and rollouts; default FILE: runs.")
+        bool, Option("--browse", "-b", help="Browse runs, tasks and rollouts; default FILE: runs.")
     ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Read rollouts in the terminal.
 
@@ -49,8 +48,7 @@ def show(
         packaged_command("browse")(file)
         return
     if file is None:
-        usage_error: Any = typer.BadParameter.__base__  # click's, which some versions of typer vendor
-        raise usage_error("Missing argument 'FILE'.")
+        raise UsageError("Missing argument 'FILE'.")
     listed = _Listed(file, failed=failed)
     number = whole_number(which or "")
     if number is None:

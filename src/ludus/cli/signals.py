@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 
@@ -17,6 +16,8 @@ def interrupt_on_sigterm() -> None:
 
 def cancel_on_sigterm() -> None:
     """Cancel the running task on SIGTERM. Does nothing on Windows."""
+    import asyncio
+
     task = asyncio.current_task()
     assert task is not None
     with contextlib.suppress(NotImplementedError):  # raised on Windows

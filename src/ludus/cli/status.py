@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from ludus.cli.commands import Argument, Exit, Option
 
 
 def status(
     target: Annotated[
-        str, typer.Argument(metavar="RUN|URL", help="A run, a model server, or the head of ludus serve.")
+        str, Argument(metavar="RUN|URL", help="A run, a model server, or the head of ludus serve.")
     ] = "http://127.0.0.1:11000",
-    token_env: Annotated[str, typer.Option(help="The variable with the servers' token.")] = "LUDUS_TOKEN",
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    token_env: Annotated[str, Option(help="The variable with the servers' token.")] = "LUDUS_TOKEN",
+    json_: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what each model endpoint of a run does and what limits the run, or the servers of ludus serve.
 
@@ -24,6 +23,8 @@ def status(
 
     The servers of ludus serve: ludus status --json
     """
+    import asyncio
+
     from ludus.cli.endpoint_status import run_status, server_status, show
     from ludus.cli.screen import safe_json, stdout_console
 
@@ -40,10 +41,12 @@ def status(
     else:
         _show(stdout_console(), health)
     if any(server["status"] != "ok" for server in health["servers"]):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 async def _ask(head: str, token_env: str) -> dict[str, Any]:
+    import asyncio
+
     from ludus.errors import Failure, UserError
     from ludus.remote.http import connect
 
@@ -59,6 +62,8 @@ async def _ask(head: str, token_env: str) -> dict[str, Any]:
 
 
 async def _health(server: dict[str, Any], token_env: str) -> dict[str, Any]:
+    import asyncio
+
     from ludus.errors import Failure
     from ludus.remote.http import connect
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Argument, Exit, Option
 from ludus.cli.signals import INTERRUPTED, cancel_on_sigterm
 
 if TYPE_CHECKING:
@@ -16,35 +14,31 @@ if TYPE_CHECKING:
 
 def verify(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A collection's folder, or JSONL: rollouts, or rows with a response.")
+        Path, Argument(metavar="FILE", help="A collection's folder, or JSONL: rollouts, or rows with a response.")
     ],
     environments: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", metavar="ENV", help="Name or folder, may repeat; default: each row's agent_ref."),
+        Option("--env", "-e", metavar="ENV", help="Name or folder, may repeat; default: each row's agent_ref."),
     ] = None,
     rows: Annotated[
         Path | None,
-        typer.Option("--rows", metavar="FILE", help="A dataset with the task's fields, joined by the prompt."),
+        Option("--rows", metavar="FILE", help="A dataset with the task's fields, joined by the prompt."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the rows with their new rewards (may be FILE).")
+        Path | None, Option("--output", "-o", help="Write the rows with their new rewards (may be FILE).")
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources or limits."),
+        Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources or limits."),
     ] = None,
     pass_: Annotated[
         float | None,
-        typer.Option("--pass", metavar="REWARD", help="The lowest reward that is a pass; default: the environment's."),
+        Option("--pass", metavar="REWARD", help="The lowest reward that is a pass; default: the environment's."),
     ] = None,
-    stale: Annotated[
-        bool, typer.Option("--stale", help="Score only rows whose verifier, task or response changed.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Score rows that name another environment than --env.")
-    ] = False,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, max=65_536, help="Rows in flight.")] = 64,
-    json_: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
+    stale: Annotated[bool, Option("--stale", help="Score only rows whose verifier, task or response changed.")] = False,
+    force: Annotated[bool, Option("--force", help="Score rows that name another environment than --env.")] = False,
+    concurrency: Annotated[int, Option("--concurrency", "-c", min=1, max=65_536, help="Rows in flight.")] = 64,
+    json_: Annotated[bool, Option("--json", help="Print the summary as JSON and nothing else.")] = False,
 ) -> None:
     """Score stored rollouts again, or any rows that have a task's fields and a response.
 
@@ -67,10 +61,12 @@ def verify(
     with prints_to_stderr(json_):
         options: dict[str, Any] = {"rows": rows, "output": output, "stale": stale, "force": force}
         rescoring = Rescoring(file, environments, settings=settings, concurrency=concurrency, **options)
-    raise typer.Exit(_run(rescoring, as_json=json_))
+    raise Exit(_run(rescoring, as_json=json_))
 
 
 def _run(rescoring: Rescoring, as_json: bool) -> int:
+    import asyncio
+
     from ludus.cli.progress import Display
     from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
     from ludus.cli.verify_view import show_changes, watch
@@ -94,6 +90,8 @@ def _run(rescoring: Rescoring, as_json: bool) -> int:
 
 async def until_stopped(rescoring: Rescoring, watching: Any) -> None:
     """Score all rows until the end, or until Ctrl-C or SIGTERM."""
+    import asyncio
+
     cancel_on_sigterm()
     watcher = asyncio.create_task(watching)
     try:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from ludus.cli.commands import Argument, Option
 
 if TYPE_CHECKING:
     from ludus.profile.prices import Price
@@ -18,30 +17,30 @@ if TYPE_CHECKING:
 def view(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PATH...]", help="Runs, or folders that hold runs; default: runs, or this folder."),
+        Argument(metavar="[PATH...]", help="Runs, or folders that hold runs; default: runs, or this folder."),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0 takes a free one.")] = 0,
-    open_: Annotated[bool, typer.Option("--open", help="Open the link in your browser.")] = False,
+    port: Annotated[int, Option(min=0, max=65535, help="The port on this machine; 0 takes a free one.")] = 0,
+    open_: Annotated[bool, Option("--open", help="Open the link in your browser.")] = False,
     prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A price list, to show costs; as in ludus profile.")
+        Path | None, Option(metavar="FILE", help="A price list, to show costs; as in ludus profile.")
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(metavar="DIR", help="A tokenizer of transformers, to show token ids as text.")
+        str | None, Option(metavar="DIR", help="A tokenizer of transformers, to show token ids as text.")
     ] = None,
     play: Annotated[
-        list[str] | None, typer.Option(metavar="ENV", help="Let the page play this environment; may be repeated.")
+        list[str] | None, Option(metavar="ENV", help="Let the page play this environment; may be repeated.")
     ] = None,
     play_model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="With --play: the model to talk to; as in ludus chat.")
+        str | None, Option(metavar="MODEL", help="With --play: the model to talk to; as in ludus chat.")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one self-contained page instead, to send to somebody.")
+        Path | None, Option(metavar="FILE", help="Write one self-contained page instead, to send to somebody.")
     ] = None,
     publish: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write a static site instead, for any web server.")
+        Path | None, Option(metavar="DIR", help="Write a static site instead, for any web server.")
     ] = None,
-    query: Annotated[str, typer.Option("--query", "-q", help="With --export or --publish: which rollouts.")] = "",
-    json_: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
+    query: Annotated[str, Option("--query", "-q", help="With --export or --publish: which rollouts.")] = "",
+    json_: Annotated[bool, Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Look at runs in a browser, also while they are collected.
 
@@ -117,6 +116,8 @@ def _write(
 
 
 async def _until_stopped(viewer: Viewer, *, as_json: bool, opens: bool) -> None:
+    import asyncio
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -148,6 +149,8 @@ def _show(viewer: Viewer, as_json: bool) -> None:
 
 
 def _on_enter(viewer: Viewer) -> None:
+    import asyncio
+
     if sys.stdin.readline():
         print(f"  {viewer.link()}", flush=True)
     else:  # the end of the input

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OptionText:
-    """How a command takes an option. `flags` are its spellings, by default its name. `typed` is what typer reads, by
-    default the field's type; `parse` makes the option's value of it. `least` holds in Python too; `most` does not."""
+    """How a command takes an option. `flags` are its spellings, by default its name. `typed` is its type there, by
+    default the field's; `parse` makes the option's value of it. `least` holds in Python too; `most` does not."""
 
     help: str
     flags: tuple[str, ...] = ()

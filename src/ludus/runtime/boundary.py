@@ -23,9 +23,13 @@ from time import perf_counter
 from types import CoroutineType, coroutine
 from typing import Any, NoReturn, TypeVar
 
-from ludus.errors import INTERRUPTS, Failure, Stage
+from ludus.errors import Failure, Interrupt, Stage
 
 T = TypeVar("T")
+
+#: Exceptions that pass through every step unchanged. Any other exception of foreign code fails its own rollout only,
+#: also `SystemExit` and the panic of a Rust extension.
+INTERRUPTS = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, Interrupt)
 
 _NEVER = float("inf")
 

@@ -6,43 +6,42 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Argument, Exit, Option
 from ludus.runtime.option_limits import MAX_COUNT, MAX_WORKERS
 
 
 def bench(
-    environment: Annotated[str, typer.Argument(metavar="ENV", help="Name or folder of an environment.")],
+    environment: Annotated[str, Argument(metavar="ENV", help="Name or folder of an environment.")],
     in_flight: Annotated[
-        str, typer.Option("--in-flight", "-c", metavar="N,N,...", help="Rollouts in flight, one point each.")
+        str, Option("--in-flight", "-c", metavar="N,N,...", help="Rollouts in flight, one point each.")
     ] = "1k,4k,16k,65k",
     rollouts: Annotated[
         int | None,
-        typer.Option(min=1, max=MAX_COUNT, help="Rollouts of a point; default: 2 to 8 for each in flight."),
+        Option(min=1, max=MAX_COUNT, help="Rollouts of a point; default: 2 to 8 for each in flight."),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", "-w", min=1, max=MAX_WORKERS, help="Processes; default: 1, more if files demand it."),
+        Option("--workers", "-w", min=1, max=MAX_WORKERS, help="Processes; default: 1, more if files demand it."),
     ] = None,
-    ray: Annotated[str | None, typer.Option(metavar="ADDRESS|local", help="Play rollouts on a Ray cluster.")] = None,
+    ray: Annotated[str | None, Option(metavar="ADDRESS|local", help="Play rollouts on a Ray cluster.")] = None,
     delay: Annotated[
-        str, typer.Option(metavar="SECONDS", help="Of each model call: 1, 0.5..2, exp:1 or lognormal:1,0.5.")
+        str, Option(metavar="SECONDS", help="Of each model call: 1, 0.5..2, exp:1 or lognormal:1,0.5.")
     ] = "1",
-    turns: Annotated[int, typer.Option(min=0, max=10_000, help="Turns with tool calls before the answer.")] = 1,
+    turns: Annotated[int, Option(min=0, max=10_000, help="Turns with tool calls before the answer.")] = 1,
     http: Annotated[
-        bool, typer.Option("--http/--no-http", help="A stub server in its own process, or a stub in each worker.")
+        bool, Option("--http/--no-http", help="A stub server in its own process, or a stub in each worker.")
     ] = True,
     stubs: Annotated[
-        int | None, typer.Option(min=1, max=MAX_WORKERS, help="Stub servers; default: one for 16,384 in flight.")
+        int | None, Option(min=1, max=MAX_WORKERS, help="Stub servers; default: one for 16,384 in flight.")
     ] = None,
-    input: Annotated[Path | None, typer.Option("--input", "-i", help="Rows as JSONL; default: example rows.")] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Which dataset to use.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting.")] = None,
+    input: Annotated[Path | None, Option("--input", "-i", help="Rows as JSONL; default: example rows.")] = None,
+    dataset: Annotated[str | None, Option("--dataset", "-d", help="Which dataset to use.")] = None,
+    set_: Annotated[list[str] | None, Option("--set", metavar="PART.KEY=VALUE", help="A setting.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the curves into a .png or .svg (extra: plot).")
+        Path | None, Option(metavar="FILE", help="Draw the curves into a .png or .svg (extra: plot).")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the JSON here.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
+    output: Annotated[Path | None, Option("--output", "-o", metavar="FILE", help="Write the JSON here.")] = None,
+    json_: Annotated[bool, Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
     """Measure rollouts a second with a stub model: times, CPU, memory, waiting, and the first bottleneck.
 
@@ -94,7 +93,7 @@ def bench(
         print(safe_json(measured))
     else:
         show_bench(stdout_console(), measured)
-    raise typer.Exit(_exit_code(measured))
+    raise Exit(_exit_code(measured))
 
 
 def _exit_code(measured: dict[str, Any]) -> int:

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from ludus.cli.commands import Argument
 
 
 def browse(
     path: Annotated[
-        Path | None, typer.Argument(metavar="PATH", help="A collection's folder, or any folder; default: runs.")
+        Path | None, Argument(metavar="PATH", help="A collection's folder, or any folder; default: runs.")
     ] = None,
 ) -> None:
     """Browse runs, tasks and rollouts in the terminal, also while they are collected.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Argument, Exit, Option
 from ludus.cli.signals import cancel_on_sigterm
 from ludus.runtime.option_limits import MAX_INT64
 
@@ -22,30 +20,28 @@ INTERRUPTED = 130
 
 
 def credit(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A collection's folder, or a file of rollouts.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="A collection's folder, or a file of rollouts.")],
     environment: Annotated[
-        str | None, typer.Option("--env", "-e", metavar="ENV", help="The environment; default: as the rollouts say.")
+        str | None, Option("--env", "-e", metavar="ENV", help="The environment; default: as the rollouts say.")
     ] = None,
-    branches: Annotated[
-        int, typer.Option("--branches", "-b", min=1, max=65_536, help="Continuations from each turn.")
-    ] = 4,
+    branches: Annotated[int, Option("--branches", "-b", min=1, max=65_536, help="Continuations from each turn.")] = 4,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="The policy that continues; default: the run's own model.")
+        str | None, Option("--model", "-m", help="The policy that continues; default: the run's own model.")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Where to write; default: the folder credit in RUN."),
+        Option("--output", "-o", metavar="DIR", help="Where to write; default: the folder credit in RUN."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, max=MAX_INT64, help="Credit the first N rollouts.")] = None,
+    limit: Annotated[int | None, Option(min=1, max=MAX_INT64, help="Credit the first N rollouts.")] = None,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", "-c", min=1, max=65_536, help="Continuations in flight.")
+        int | None, Option("--concurrency", "-c", min=1, max=65_536, help="Continuations in flight.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of the continuations.")] = 0,
+    seed: Annotated[int, Option(help="The seed of the continuations.")] = 0,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PART.KEY=VALUE", help="A setting, such as model.temperature.")
+        list[str] | None, Option("--set", metavar="PART.KEY=VALUE", help="A setting, such as model.temperature.")
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what it would cost, and stop.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    plan: Annotated[bool, Option("--plan", help="Say what it would cost, and stop.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Estimate what every turn was worth: continue each rollout several times from each of its turns.
 
@@ -77,17 +73,19 @@ def credit(
     display = Display(quiet=json_)
     display.say(_cost_line(planned))
     if (collection := crediting.collection()) is not None and not _play(collection, display, as_json=json_):
-        raise typer.Exit(INTERRUPTED)
+        raise Exit(INTERRUPTED)
     summary = crediting.write()
     if json_:
         print(safe_json(summary))
     else:
         show_credit(stdout_console(), summary)
-    raise typer.Exit(1 if summary["rollouts"]["without_credit"] else 0)
+    raise Exit(1 if summary["rollouts"]["without_credit"] else 0)
 
 
 def _play(collection: Collection, display: Display, *, as_json: bool) -> bool:
     """Play the continuations that are missing. Returns false if the user stopped it."""
+    import asyncio
+
     from ludus.cli.screen import prints_to_stderr
     from ludus.runtime.running import run
 

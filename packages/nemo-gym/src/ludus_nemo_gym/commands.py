@@ -125,8 +125,8 @@ def ng_status(arguments: Arguments) -> int:
 
     Example: ng_status ++head_server.port=11000
     """
-    import typer
 
+    from ludus.cli.commands import Exit
     from ludus.cli.status import status
     from ludus_nemo_gym.agent_servers import START
     from ludus_nemo_gym.head import TOKEN, head_url
@@ -135,7 +135,7 @@ def ng_status(arguments: Arguments) -> int:
     tree = options([argument for argument in arguments if argument != "--json"], {"json"})
     try:
         status(head_url(tree), TOKEN, as_json or bool(tree.get("json")))
-    except typer.Exit as end:
+    except Exit as end:
         return end.exit_code
     except UserError as error:
         raise UserError(str(error).partition(". Start servers with")[0], START) from error

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import typer
-
+from ludus.cli.commands import CommandGroup
 from ludus.cli.data.convert import convert
 from ludus.cli.data.dedupe import dedupe
 from ludus.cli.data.download import download
@@ -20,15 +19,10 @@ from ludus.cli.data.split import split
 from ludus.cli.data.stats import stats
 from ludus.cli.data.upload import upload
 from ludus.cli.data.validate import validate
-from ludus.cli.help_text import HelpfulCommand, HelpfulGroup
-
-data = typer.Typer(
-    name="data", cls=HelpfulGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
-)
 
 
-@data.callback()
-def _data() -> None:
+@CommandGroup
+def data() -> None:
     """Convert, check, prepare and export datasets.
 
     Example: ludus data export runs/demo-mcqa --to sft --output sft.jsonl
@@ -52,4 +46,4 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
 )
 
 for _command in _COMMANDS:
-    data.command(_command.__name__.strip("_"), cls=HelpfulCommand)(_command)
+    data.command(_command)

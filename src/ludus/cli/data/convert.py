@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ludus.cli.commands import Argument, Option
 from ludus.runtime.option_limits import MAX_INT64
 
 if TYPE_CHECKING:
@@ -15,29 +14,25 @@ if TYPE_CHECKING:
 
 def convert(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A file, - for standard input, or hf:OWNER/NAME[@REVISION][:SPLIT].")
+        str, Argument(metavar="SOURCE", help="A file, - for standard input, or hf:OWNER/NAME[@REVISION][:SPLIT].")
     ],
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The file for the tasks; - for stdout.")
-    ],
-    layout: Annotated[str | None, typer.Option(help="The layout of the rows; default: detected.")] = None,
+    output: Annotated[str, Option("--output", "-o", metavar="FILE", help="The file for the tasks; - for stdout.")],
+    layout: Annotated[str | None, Option(help="The layout of the rows; default: detected.")] = None,
     map_: Annotated[
-        list[str] | None, typer.Option("--map", metavar="FIELD=TARGET", help="Where a field goes; may repeat.")
+        list[str] | None, Option("--map", metavar="FIELD=TARGET", help="Where a field goes; may repeat.")
     ] = None,
-    mapping: Annotated[Path | None, typer.Option(metavar="FILE", help="A mapping as YAML.")] = None,
+    mapping: Annotated[Path | None, Option(metavar="FILE", help="A mapping as YAML.")] = None,
     prompt: Annotated[
-        str | None, typer.Option(metavar="FILE|TEXT", help="A template with {field} that makes the prompt.")
+        str | None, Option(metavar="FILE|TEXT", help="A template with {field} that makes the prompt.")
     ] = None,
-    text: Annotated[
-        list[str] | None, typer.Option(metavar="FIELD", help="Write this field as text; may repeat.")
-    ] = None,
+    text: Annotated[list[str] | None, Option(metavar="FIELD", help="Write this field as text; may repeat.")] = None,
     parse: Annotated[
-        list[str] | None, typer.Option(metavar="FIELD", help="Read this field, a text, as JSON; may repeat.")
+        list[str] | None, Option(metavar="FIELD", help="Read this field, a text, as JSON; may repeat.")
     ] = None,
-    drop: Annotated[list[str] | None, typer.Option(metavar="FIELD", help="Leave this field out; may repeat.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, max=MAX_INT64, help="Use only the first N rows.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print what was done as JSON and nothing else.")] = False,
+    drop: Annotated[list[str] | None, Option(metavar="FIELD", help="Leave this field out; may repeat.")] = None,
+    limit: Annotated[int | None, Option(min=1, max=MAX_INT64, help="Use only the first N rows.")] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing output.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print what was done as JSON and nothing else.")] = False,
 ) -> None:
     """Convert rows of other tools to tasks, one JSON line each.
 

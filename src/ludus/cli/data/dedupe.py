@@ -5,26 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from ludus.cli.commands import Argument, Exit, Option
 from ludus.cli.data.progress import FOUND, print_columns, print_values, reading
 
 
 def dedupe(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of rows; - is standard input.")],
+    files: Annotated[list[Path], Argument(metavar="FILE...", help="Files of rows; - is standard input.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the rows that stay; default: only report."),
+        Option("--output", "-o", metavar="FILE", help="Write the rows that stay; default: only report."),
     ] = None,
     near: Annotated[
         float | None,
-        typer.Option(metavar="SIMILARITY", help="Leave out similar rows too, from this similarity on, such as 0.8."),
+        Option(metavar="SIMILARITY", help="Leave out similar rows too, from this similarity on, such as 0.8."),
     ] = None,
     by: Annotated[
-        str, typer.Option(metavar="PART", help="What must be equal: prompt, row, or a field such as question.")
+        str, Option(metavar="PART", help="What must be equal: prompt, row, or a field such as question.")
     ] = "prompt",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing file.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
     """Find duplicated rows, exact ones and with --near similar ones. The first of them stays.
 
@@ -48,4 +47,4 @@ def dedupe(
         values = {"rows": report.rows, "kept": report.kept, "exact duplicates": report.exact}
         values |= {"of these with other fields": report.differ, "near-duplicates": report.near}
         print_values(report.output or "duplicates", dict(values))
-    raise typer.Exit(FOUND if output is None and report.kept < report.rows else 0)
+    raise Exit(FOUND if output is None and report.kept < report.rows else 0)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from ludus.cli.commands import Argument, Option
 
 
 def download(
-    source: Annotated[str, typer.Argument(metavar="hf:OWNER/NAME[@REVISION][:SPLIT]", help="A dataset on the hub.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for its files and the manifest.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier download.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON and nothing else.")] = False,
+    source: Annotated[str, Argument(metavar="hf:OWNER/NAME[@REVISION][:SPLIT]", help="A dataset on the hub.")],
+    output: Annotated[Path, Option("--output", "-o", help="The folder for its files and the manifest.")],
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an earlier download.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the manifest as JSON and nothing else.")] = False,
 ) -> None:
     """Download a dataset, or one split, from the Hugging Face hub.
 

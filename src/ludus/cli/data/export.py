@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-import typer
-
+from ludus.cli.commands import Exit
 from ludus.cli.data import export_options as options
 from ludus.cli.signals import INTERRUPTED, interrupt_on_sigterm
 
@@ -97,7 +96,7 @@ def _run(work: Callable[..., Exported], output: str, *, quiet: bool) -> Exported
     except KeyboardInterrupt:
         display.close()
         display.say(f"stopped: {output} was not written, and the run is unchanged")
-        raise typer.Exit(INTERRUPTED) from None
+        raise Exit(INTERRUPTED) from None
     finally:
         display.close()
 

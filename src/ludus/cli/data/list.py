@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Argument, Option
 from ludus.cli.data.progress import print_columns
 
 
 def list_(
     what: Annotated[
-        str | None, typer.Argument(metavar="[OWNER | OWNER/NAME]", help="Whose datasets, or whose files, to list.")
+        str | None, Argument(metavar="[OWNER | OWNER/NAME]", help="Whose datasets, or whose files, to list.")
     ] = None,
-    search: Annotated[str | None, typer.Option("--search", "-s", help="Only datasets with this word.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many datasets to list.")] = 50,
-    json_: Annotated[bool, typer.Option("--json", help="Print the list as JSON and nothing else.")] = False,
+    search: Annotated[str | None, Option("--search", "-s", help="Only datasets with this word.")] = None,
+    limit: Annotated[int, Option(min=1, max=10_000, help="How many datasets to list.")] = 50,
+    json_: Annotated[bool, Option("--json", help="Print the list as JSON and nothing else.")] = False,
 ) -> None:
     """List datasets on the Hugging Face hub, or the files of one dataset.
 

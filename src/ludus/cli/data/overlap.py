@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from ludus.cli.commands import Argument, Exit, Option
 from ludus.cli.data.progress import FOUND, print_columns, print_values, reading
 
 
 def overlap(
-    train: Annotated[Path, typer.Argument(metavar="A", help="The training set.")],
-    test: Annotated[Path, typer.Argument(metavar="B", help="The held-out set.")],
-    words: Annotated[int, typer.Option(min=1, max=1000, help="The length of the runs of words.")] = 13,
-    threshold: Annotated[float, typer.Option(help="A row of B overlaps if this share of its runs stands in A.")] = 0.5,
-    allow: Annotated[float, typer.Option(min=0, max=1, help="The share of B's rows that may overlap.")] = 0.0,
-    by: Annotated[str, typer.Option(metavar="PART", help="What is compared: prompt, row, or a field.")] = "prompt",
-    json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
+    train: Annotated[Path, Argument(metavar="A", help="The training set.")],
+    test: Annotated[Path, Argument(metavar="B", help="The held-out set.")],
+    words: Annotated[int, Option(min=1, max=1000, help="The length of the runs of words.")] = 13,
+    threshold: Annotated[float, Option(help="A row of B overlaps if this share of its runs stands in A.")] = 0.5,
+    allow: Annotated[float, Option(min=0, max=1, help="The share of B's rows that may overlap.")] = 0.0,
+    by: Annotated[str, Option(metavar="PART", help="What is compared: prompt, row, or a field.")] = "prompt",
+    json_: Annotated[bool, Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
     """Find rows of B whose text stands in A (contamination), by runs of words, with examples.
 
@@ -42,4 +41,4 @@ def overlap(
         values |= {"overlapping": f"{report.overlapping:,} ({report.share:.2%} of B)"}
         values |= {"without words of their own": report.only_template}
         print_values("overlap", values)
-    raise typer.Exit(FOUND if report.share > allow else 0)
+    raise Exit(FOUND if report.share > allow else 0)

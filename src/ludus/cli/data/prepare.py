@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Exit, Option
 from ludus.cli.data.progress import FOUND, print_columns, reading
 from ludus.runtime.option_limits import MAX_COUNT, MAX_INT64
 
@@ -15,29 +14,27 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder for the files.")],
+    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="The folder for the files.")],
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", metavar="ENV", help="Use its datasets train, validation and example."),
+        Option("--env", "-e", metavar="ENV", help="Use its datasets train, validation and example."),
     ] = None,
     train: Annotated[
-        list[str] | None, typer.Option(metavar="ENV=FILE", help="A file for train in place of the environment's own.")
+        list[str] | None, Option(metavar="ENV=FILE", help="A file for train in place of the environment's own.")
     ] = None,
-    validation: Annotated[list[str] | None, typer.Option(metavar="ENV=FILE", help="The same for validation.")] = None,
-    example: Annotated[list[str] | None, typer.Option(metavar="ENV=FILE", help="The same for example.")] = None,
-    mix: Annotated[
-        str | None, typer.Option(metavar="ENV=WEIGHT,...", help="The share of each environment in train.")
-    ] = None,
+    validation: Annotated[list[str] | None, Option(metavar="ENV=FILE", help="The same for validation.")] = None,
+    example: Annotated[list[str] | None, Option(metavar="ENV=FILE", help="The same for example.")] = None,
+    mix: Annotated[str | None, Option(metavar="ENV=WEIGHT,...", help="The share of each environment in train.")] = None,
     repeats: Annotated[
-        str | None, typer.Option(metavar="N or ENV=N,...", help="How often each row of train is written.")
+        str | None, Option(metavar="N or ENV=N,...", help="How often each row of train is written.")
     ] = None,
     license_: Annotated[
-        list[str] | None, typer.Option("--license", metavar="ENV=TEXT", help="The licence of an environment's files.")
+        list[str] | None, Option("--license", metavar="ENV=TEXT", help="The licence of an environment's files.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=-MAX_INT64, max=MAX_INT64, help="Seed of the shuffle and of --mix.")] = 0,
-    shuffle: Annotated[bool, typer.Option(help="Shuffle train. The other files keep their order.")] = True,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON and nothing else.")] = False,
+    seed: Annotated[int, Option(min=-MAX_INT64, max=MAX_INT64, help="Seed of the shuffle and of --mix.")] = 0,
+    shuffle: Annotated[bool, Option(help="Shuffle train. The other files keep their order.")] = True,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace existing files.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the manifest as JSON and nothing else.")] = False,
 ) -> None:
     """Collate datasets into train.jsonl, validation.jsonl and example.jsonl, with manifest.json beside them.
 
@@ -70,7 +67,7 @@ def prepare(
         print(safe_json(manifest))
     else:
         _show(manifest, output)
-    raise typer.Exit(FOUND if manifest["conflicts"] else 0)
+    raise Exit(FOUND if manifest["conflicts"] else 0)
 
 
 def _assignments(option: str, assignments: list[str]) -> Iterator[tuple[str, str]]:

@@ -6,23 +6,20 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Argument, Option
 from ludus.cli.data.progress import reading
 from ludus.runtime.option_limits import MAX_COUNT, MAX_INT64
 
 
 def sample(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of rows; - is standard input.")],
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=MAX_COUNT, help="How many rows.")] = 100,
-    seed: Annotated[int, typer.Option(min=-MAX_INT64, max=MAX_INT64, help="The same seed gives the same rows.")] = 0,
+    files: Annotated[list[Path], Argument(metavar="FILE...", help="Files of rows; - is standard input.")],
+    count: Annotated[int, Option("--count", "-n", min=1, max=MAX_COUNT, help="How many rows.")] = 100,
+    seed: Annotated[int, Option(min=-MAX_INT64, max=MAX_INT64, help="The same seed gives the same rows.")] = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file for the rows; default: stdout.")
+        Path | None, Option("--output", "-o", metavar="FILE", help="The file for the rows; default: stdout.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    json_: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object: the number of rows, and the sample.")
-    ] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing file.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print one JSON object: the number of rows, and the sample.")] = False,
 ) -> None:
     """Choose rows at random, each with the same chance. They keep their order.
 

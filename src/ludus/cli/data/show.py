@@ -6,8 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Argument, Option
 from ludus.cli.data.progress import print_columns
 
 if TYPE_CHECKING:
@@ -17,12 +16,12 @@ _PREVIEW = 80
 
 
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of rows; - is standard input.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="A file of rows; - is standard input.")],
     number: Annotated[
-        int | None, typer.Argument(metavar="N", min=1, help="The row with this number; default: list them.")
+        int | None, Argument(metavar="N", min=1, help="The row with this number; default: list them.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many rows to list.")] = 20,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    limit: Annotated[int, Option("--limit", min=1, help="How many rows to list.")] = 20,
+    json_: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Read rows in the terminal: a list, or one row in full with its prompt, tools and fields.
 

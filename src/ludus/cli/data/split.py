@@ -5,24 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from ludus.cli.commands import Argument, Option
 from ludus.cli.data.progress import print_values, reading
 
 
 def split(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of rows; - is standard input.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder for PART.jsonl.")],
+    files: Annotated[list[Path], Argument(metavar="FILE...", help="Files of rows; - is standard input.")],
+    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="The folder for PART.jsonl.")],
     parts: Annotated[
         str,
-        typer.Option(metavar="NAME=SHARE,...", help="The parts and their shares of the sum."),
+        Option(metavar="NAME=SHARE,...", help="The parts and their shares of the sum."),
     ] = "train=0.9,validation=0.05,test=0.05",
     by: Annotated[
-        str, typer.Option(metavar="PART", help="What decides: prompt, row, or a field such as metadata.group.")
+        str, Option(metavar="PART", help="What decides: prompt, row, or a field such as metadata.group.")
     ] = "prompt",
-    salt: Annotated[str, typer.Option(metavar="TEXT", help="Another text makes another split.")] = "",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print the counts as JSON and nothing else.")] = False,
+    salt: Annotated[str, Option(metavar="TEXT", help="Another text makes another split.")] = "",
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace existing files.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the counts as JSON and nothing else.")] = False,
 ) -> None:
     """Split rows by a hash of their content.
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from ludus.cli.commands import Argument, Option
 from ludus.cli.data.progress import print_columns, print_values, reading
 
 
 def stats(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Files of rows or rollouts, or folders of collections.")
+        list[Path], Argument(metavar="FILE...", help="Files of rows or rollouts, or folders of collections.")
     ],
     tokenizer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Count tokens: a folder or a name for transformers.")
+        str | None, Option(metavar="NAME", help="Count tokens: a folder or a name for transformers.")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the statistics as JSON and nothing else.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the statistics as JSON and nothing else.")] = False,
 ) -> None:
     """Show lengths, fields, and for rollouts the rewards and how difficult the tasks are.
 

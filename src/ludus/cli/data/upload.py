@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from ludus.cli.commands import Argument, Option
 
 
 def upload(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder such as ludus data prepare makes.")],
-    repo: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The dataset on the hub; made if it is new.")],
-    private: Annotated[bool, typer.Option("--private", help="Make a new dataset private.")] = False,
-    message: Annotated[str, typer.Option("--message", "-m", help="The commit's message.")] = "",
-    revision: Annotated[str | None, typer.Option(help="The branch to commit to; default: main.")] = None,
-    pr: Annotated[bool, typer.Option("--pr", help="Open a pull request instead of a commit.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print the commit as JSON and nothing else.")] = False,
+    path: Annotated[Path, Argument(metavar="PATH", help="A file, or a folder such as ludus data prepare makes.")],
+    repo: Annotated[str, Argument(metavar="OWNER/NAME", help="The dataset on the hub; made if it is new.")],
+    private: Annotated[bool, Option("--private", help="Make a new dataset private.")] = False,
+    message: Annotated[str, Option("--message", "-m", help="The commit's message.")] = "",
+    revision: Annotated[str | None, Option(help="The branch to commit to; default: main.")] = None,
+    pr: Annotated[bool, Option("--pr", help="Open a pull request instead of a commit.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the commit as JSON and nothing else.")] = False,
 ) -> None:
     """Upload rows to the Hugging Face hub, as one commit.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ludus.cli.commands import Argument, Exit, Option
 from ludus.cli.data.progress import FOUND, print_values, reading
 
 if TYPE_CHECKING:
@@ -16,13 +15,13 @@ if TYPE_CHECKING:
 def validate(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Files of rows; default: the datasets of --env."),
+        Argument(metavar="[FILE]...", help="Files of rows; default: the datasets of --env."),
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", metavar="ENV", help="The rows' environment; with several, each row names its own."),
+        Option("--env", "-e", metavar="ENV", help="The rows' environment; with several, each row names its own."),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
+    json_: Annotated[bool, Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
     """Check every row against its environment.
 
@@ -42,7 +41,7 @@ def validate(
         print(safe_json(report.as_json()))
     else:
         _show(report)
-    raise typer.Exit(FOUND if report.bad_rows else 0)
+    raise Exit(FOUND if report.bad_rows else 0)
 
 
 def _show(report: ValidationReport) -> None:
