@@ -91,13 +91,17 @@ def reasoning(text: str, *, id: str = "rs_0") -> Item:
 
 
 class Items(list[Item]):
-    """A list that encodes each item once. Append to it; do not change an item already in it."""
+    """A list that encodes each item once. Append to it; do not change an item already in it.
 
-    __slots__ = ("_encoded",)
+    `views` holds what the beginning of the list became in other dialects, for the models that converted it.
+    """
+
+    __slots__ = ("_encoded", "views")
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self += items
         self._encoded: list[Fragment] = []
+        self.views: dict[Any, Any] = {}
 
     def encoded(self) -> list[Fragment]:
         """The items as JSON fragments, which orjson copies unchanged."""
@@ -105,6 +109,13 @@ class Items(list[Item]):
         if len(done) < len(self):
             done += [Fragment(b"".join((encode(item), b""))) for item in self[len(done) :]]  # see `compact`
         return done
+
+    def extended(self, items: Iterable[Item]) -> Items:
+        """A list with these items and further ones, and all that exists already of these."""
+        longer = Items(self)
+        longer += items
+        longer._encoded, longer.views = self._encoded[:], dict(self.views)
+        return longer
 
     def since(self, start: int) -> Items:
         """The items from `start` on, with the fragments that exist already."""

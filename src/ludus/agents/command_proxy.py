@@ -11,17 +11,17 @@ import contextlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from hashlib import blake2b
 from time import perf_counter
 from typing import Any, ClassVar, Literal, Self
 
 from ludus.agents.program_threads import ProgramConversation, ProgramConversations, Turn
 from ludus.agents.stored_responses import StoredResponses
-from ludus.dialects.client_tools import ClientTools
+from ludus.dialects.client_tools import ClientTools, function_items
 from ludus.dialects.errors import CONTEXT_LENGTH
 from ludus.episode import Episode, refuse_aborted, stamp_version
 from ludus.errors import Failure
 from ludus.http.exchange import HttpExchange, exchange_of
+from ludus.http.growing_requests import GrowingRequests
 from ludus.http.guard import is_open, token_of
 from ludus.http.listening import Listening, bind
 from ludus.http.mcp import mcp_reply
@@ -43,6 +43,7 @@ REMEMBERED = 16  # delivered answers that are kept, for a client that did not re
 
 Body = dict[str, Any]
 ServerTools = Literal["refuse", "drop"]
+_Key = tuple[int, int]
 
 
 class _Call:
@@ -92,6 +93,7 @@ class ProgramCalls:
         self.url = url
         self.asked_sampling: Body = {}
         self.stored = StoredResponses()
+        self.requests = GrowingRequests()
         self.server_tools: ServerTools = "refuse"  #: what happens to tools that the policy cannot use
         self.dropped_tools: set[str] = set()
         self.tool_failure: Failure | None = None  #: why a tool of the task could not run
@@ -101,12 +103,12 @@ class ProgramCalls:
         self._max_calls, self._token_budget = max_calls, token_budget
         self._reached: str | None = None  # the limit that a call was refused for
         self._conversations = ProgramConversations(list(episode.items), restores=restores, is_side=is_side)
-        self._calls: OrderedDict[bytes, _Call] = OrderedDict()
+        self._calls: OrderedDict[_Key, _Call] = OrderedDict()
         self._answering: set[asyncio.Task[Body]] = set()
 
     async def answer(self, incoming: Incoming, body: Body) -> Body:
         """The model's answer to one request. A repeated request gets the answer of the first."""
-        key = blake2b(incoming.body, digest_size=16).digest()
+        key = len(incoming.body), hash(incoming.body)  # with a seed that no program knows
         call = self._calls.get(key)
         is_retry = (incoming.header(b"x-stainless-retry-count") or "0") != "0"
         if call is None or call.has_failed or not (is_retry or call.is_lost):
@@ -178,23 +180,26 @@ class ProgramCalls:
             if conversation.number:
                 self._episode.model.forget(conversation.session(self._episode.job.rollout_id))
 
-    def _remember(self, key: bytes, call: _Call) -> None:
+    def _remember(self, key: _Key, call: _Call) -> None:
         """Keep a call for a client that repeats it, and drop old calls that are over."""
         calls = self._calls
         calls[key] = call
         calls.move_to_end(key)
-        old = [key for key, call in calls.items() if call.has_failed or (call.answer.done() and not call.is_lost)]
-        for key in old[: max(0, len(calls) - REMEMBERED)]:
-            del calls[key]
+        for old in list(calls):
+            if len(calls) <= REMEMBERED:
+                break
+            call = calls[old]
+            if call.has_failed or (call.answer.done() and not call.is_lost):
+                del calls[old]
 
     async def _call_model(self, body: Body) -> Body:
+        """The answer to a request whose items were read with `read_items`."""
         tools = ClientTools(body.get("tools"))
         asked = tools.request(body)
         content = asked.get("input")
         items = [{"role": "user", "content": content}] if isinstance(content, str) else content
-        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise Refusal.field(["input"], "value_error", "input must be a string or a list of items")
-        items, _ = tokens_from_items(items)
+        if not isinstance(items, list):
+            raise _no_items()
         params = self._params(asked)
         conversation, turn = self._conversations.join(items, params)
         while conversation.lock.locked():  # its history is about to change: look again when its call is answered
@@ -287,6 +292,17 @@ def _tokens_of(response: Response, items: list[Item], params: Body) -> int:
     return estimated_tokens({**params, "input": [*items, *response.output]})
 
 
+def read_items(items: list[Any]) -> list[Item]:
+    """The items of a request as the policy gets them: without token ids, and with calls of functions only."""
+    if not all(isinstance(item, dict) for item in items):
+        raise _no_items()
+    return function_items(tokens_from_items(items)[0])
+
+
+def _no_items() -> Refusal:
+    return Refusal.field(["input"], "value_error", "input must be a string or a list of items")
+
+
 class Proxy(ModelRoutes):
     """A server for programs: four model dialects, and the tools. A request's key says which rollout it belongs to."""
 
@@ -340,6 +356,14 @@ class Proxy(ModelRoutes):
     def stored_response(self, incoming: Incoming, response_id: str) -> Body | None:
         """An earlier response of the program's rollout."""
         return self._program(incoming).stored.get(response_id)
+
+    def read_items(self, items: list[Any]) -> list[Item]:
+        """Items of a program's request as the policy gets them."""
+        return read_items(items)
+
+    def growing_requests(self, incoming: Incoming) -> GrowingRequests:
+        """The earlier requests of the program."""
+        return self._program(incoming).requests
 
     def cannot_carry(self, incoming: Incoming, tools: list[str]) -> None:
         """Refuse tools that the provider would run, unless the agent's settings say to leave them out."""

@@ -29,7 +29,11 @@ class Echo(NamedTuple):
 
     def restored(self, ours: list[Item], theirs: list[Item]) -> list[Item]:
         """The program's request with our items in place of those that it echoes."""
-        return [*ours[: self.ours], *(self._with_our_id(item) for item in theirs[self.theirs :])]
+        return [*ours[: self.ours], *self.added(theirs)]
+
+    def added(self, theirs: list[Item]) -> list[Item]:
+        """What the program's request adds to ours."""
+        return [self._with_our_id(item) for item in theirs[self.theirs :]]
 
     def _with_our_id(self, item: Item) -> Item:
         ours = self.ids.get(str(item.get("call_id")))
@@ -44,9 +48,9 @@ def echo_of(ours: list[Item], theirs: list[Item]) -> Echo:
     echo, at, ids = Echo(), 0, dict[str, str]()
     for number, item in enumerate(theirs):
         skipped = at
-        while at < len(ours) and not is_same(ours[at], item) and _may_be_dropped(ours[at]):
+        while at < len(ours) and not (same := is_same(ours[at], item)) and _may_be_dropped(ours[at]):
             at += 1
-        if at == len(ours) or not is_same(ours[at], item):
+        if at == len(ours) or not same:
             break
         changed = at - skipped + (_written(ours[at]) != _written(item))
         if ours[at].get("type") == "function_call" and ours[at].get("call_id") != item.get("call_id"):

@@ -17,7 +17,7 @@ import orjson
 
 from ludus.agents.echoes import Echo, add_content, echo_of, is_covered
 from ludus.errors import Failure
-from ludus.response import Item, Response, texts_of
+from ludus.response import Item, Items, Response, texts_of
 from ludus.thread import MAIN, Thread, ThreadKind
 from ludus.tokens import TokenLog
 
@@ -35,7 +35,7 @@ class Turn:
     The program wrote `changed` of them in its own way.
     """
 
-    items: list[Item]
+    items: Items
     known: int
     changed: int
 
@@ -49,7 +49,7 @@ class ProgramConversation:
     tools: list[dict[str, Any]]
     sent: list[Item]
     #: what the model has seen, and its last answer
-    history: list[Item]
+    history: Items
     #: what the conversation shares with the prompt of the task, or with one that it continues
     shared: list[Item]
     restores: bool
@@ -114,17 +114,17 @@ class ProgramConversation:
         if self._digest is not None:
             add_content(self._digest, [*added, *response.output])
         self.sent, self.last, self.unread = items, response, None
-        self.history = [*turn.items, *response.output]
+        self.history = turn.items.extended(response.output)
         self.calls[-1]["at"] = len(self.record)
         self.record += response.output
 
     def _turn(self, echo: Echo, items: list[Item], known: int) -> Turn:
         """The turn of a request whose first `known` items are the conversation so far."""
         if not self.restores:
-            return Turn(items, known, 0)
+            return Turn(Items(items), known, 0)
         self._ids |= echo.ids
         whole = Echo(len(self.history), known, echo.changed, self._ids)
-        return Turn(whole.restored(self.history, items), len(self.history), echo.changed)
+        return Turn(self.history.extended(whole.added(items)), len(self.history), echo.changed)
 
 
 class ProgramConversations:
@@ -206,9 +206,9 @@ class ProgramConversations:
             echo = echo_of(base, items)
             before = self._summarised(items)
         text = "\n".join([instructions or "", *map(texts_of, items)])
-        turn = Turn(items, echo.theirs, 0)
+        turn = Turn(Items(items), echo.theirs, 0)
         if self._restores:
-            turn = Turn(echo.restored(base, items), echo.ours, echo.changed)
+            turn = Turn(Items(echo.restored(base, items)), echo.ours, echo.changed)
         conversation = ProgramConversation(
             len(self._all),
             instructions,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from ludus.dialects.client_tools import function_items
 from ludus.http.messages import Refusal
 from ludus.response import Item
 
@@ -75,7 +76,7 @@ class StoredResponses:
             if stored is None:
                 cause = f"no response {str(following)[:100]!r} is stored in this rollout"
                 raise Refusal(404, f"previous_response_id: {cause}", code="previous_response_not_found")
-            turns += [stored.response["output"], stored.items]
+            turns += [function_items(stored.response["output"]), stored.items]
             following = stored.previous
         return [item for turn in reversed(turns) for item in turn]
 

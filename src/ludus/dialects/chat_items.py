@@ -77,6 +77,15 @@ def to_messages(items: list[Item], style: ChatStyle = OPEN, lost: list[str] | No
     return messages
 
 
+def settled(items: list[Item]) -> int:
+    """The number of items whose messages are the same whatever items follow: up to the last that is no assistant's."""
+    for index in range(len(items) - 1, -1, -1):
+        kind = kind_of(items[index])
+        if kind in ("message", "function_call_output") and not is_assistant(kind, items[index]):
+            return index + 1
+    return 0
+
+
 def from_messages(messages: Any, style: ChatStyle = OPEN, lost: list[str] | None = None) -> list[Item]:
     """Convert chat messages to items."""
     conversion = Conversion("bad_request", "Responses", lost)

@@ -37,16 +37,12 @@ class ClientTools:
             self._as_functions = [function for tool in tools for function in self._functions(tool, None)]
 
     def request(self, body: Body) -> Body:
-        """The request with functions instead of other tools, in its tools and in its conversation."""
-        changes: Body = {}
-        if self._declared:
-            changes["tools"] = self._as_functions
-            if isinstance(choice := body.get("tool_choice"), dict):
-                changes["tool_choice"] = _choice(choice)
-        items = body.get("input")
-        if isinstance(items, list) and any(map(_is_other_call, items)):
-            changes["input"] = [_as_function(item) if _is_other_call(item) else item for item in items]
-        return {**body, **changes} if changes else body
+        """The request with functions instead of other tools. Its conversation is left to `function_items`."""
+        if not self._declared:
+            return body
+        choice = body.get("tool_choice")
+        chosen = {"tool_choice": _choice(choice)} if isinstance(choice, dict) else {}
+        return {**body, "tools": self._as_functions, **chosen}
 
     def answer(self, response: Body) -> Body:
         """The response of the policy, with the client's tools and calls of them."""
@@ -78,6 +74,11 @@ class ClientTools:
         if declared.is_custom:
             call |= {"type": "custom_tool_call", "input": text_input(call.pop("arguments", ""))}
         return call
+
+
+def function_items(items: list[Any]) -> list[Any]:
+    """Items of a client with calls of functions instead of calls of other tools."""
+    return [_as_function(item) if _is_other_call(item) else item for item in items]
 
 
 def text_input(arguments: str) -> str:

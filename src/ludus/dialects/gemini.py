@@ -8,6 +8,7 @@ hold.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ludus.dialects.chat_parts import Part, joined
@@ -37,6 +38,12 @@ def request_from_gemini(body: Any, *, lost: list[str] | None = None) -> dict[str
     put_choice(params, fields.get("toolConfig"), conversion)
     put_config(params, fields.get("generationConfig"), conversion)
     return params
+
+
+def turn_reader() -> Callable[[Any], list[Item]]:
+    """A function that converts the turns of one conversation, one after another."""
+    turns = _Turns(Conversion("bad_request", "Responses", None))
+    return lambda turn: turns.items([turn])
 
 
 class _Turns:

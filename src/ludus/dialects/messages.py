@@ -63,6 +63,11 @@ def request_from_messages(body: Any, *, lost: list[str] | None = None) -> dict[s
     return params
 
 
+def items_of_message(message: Any) -> list[Item]:
+    """Convert one message."""
+    return _items([message], Conversion("bad_request", "Responses", None))
+
+
 def _items(messages: list[Any], conversion: Conversion) -> list[Item]:
     items: list[Item] = []
     for index, message in enumerate(conversion.objects(messages, "messages")):

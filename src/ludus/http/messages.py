@@ -69,7 +69,7 @@ class Incoming:
             raise Refusal(400, f"the body is not JSON: {error}") from error
         if not isinstance(content, dict):
             raise Refusal(422, [_problem("dict_type", [], "the body must be a JSON object")])
-        if not _is_shallow(content, self.body):
+        if not is_shallow(content, self.body):
             raise Refusal(422, [_problem("recursion", [], f"the body is nested more than {MAX_DEPTH} levels deep")])
         return content
 
@@ -169,9 +169,12 @@ def _problem(kind: str, location: list[str | int], message: str) -> dict[str, An
     return {"type": kind, "loc": ["body", *location], "msg": message}
 
 
-def _is_shallow(content: dict[str, Any], body: bytes) -> bool:
+def is_shallow(content: dict[str, Any], body: bytes) -> bool:
     """Whether orjson can encode the body as part of a larger value. orjson decodes deeper values than it encodes."""
-    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:  # a cheap test for the usual body
+    brackets = sum(
+        len(body.split(bracket, MAX_DEPTH)) - 1 for bracket in (b"{", b"[")
+    )  # `count` takes ten times as long
+    if brackets < MAX_DEPTH:
         return True
     wrapped: Any = content
     for _ in range(_ORJSON_DEPTH - MAX_DEPTH):

@@ -17,6 +17,7 @@ from ludus.dialects.messages import request_from_messages
 from ludus.dialects.server_tools import split_tools
 from ludus.http.app import App, Handler
 from ludus.http.body_encoding import decode_body
+from ludus.http.growing_requests import GrowingRequests
 from ludus.http.guard import Guard
 from ludus.http.messages import Headers, Incoming, Refusal, Reply, detail_text
 from ludus.http.model_lists import model_entry, model_list
@@ -101,6 +102,14 @@ class ModelRoutes(App):
         """An earlier response that the client asked to store."""
         return None
 
+    def read_items(self, items: list[Any]) -> list[Any]:
+        """Items of a request as the model gets them."""
+        return items
+
+    def growing_requests(self, incoming: Incoming) -> GrowingRequests | None:
+        """The earlier requests of a client that sends its whole conversation with each."""
+        return None
+
     def model_route(self, incoming: Incoming) -> Handler | None:
         """The handler of a model's route whose path holds a name; None for any other path."""
         if incoming.method == "POST" and (match := _GEMINI.fullmatch(incoming.path)):
@@ -133,19 +142,37 @@ class ModelRoutes(App):
         return incoming.json()
 
     async def _answer(self, incoming: Incoming) -> Reply:
-        body = await self._read(incoming)
+        await decode_body(incoming, self.guard.body_bytes)
         dialect = _spoken(incoming)
-        if dialect != "responses" or not self.passes_tools_on:
-            carried, tools = split_tools(dialect, body)
-            if tools:
-                self.cannot_carry(incoming, tools)
-                body = carried
-        response = await self.respond_to(incoming, self._READ[dialect](body))
+        body, request = self._read_request(incoming, dialect)
+        response = await self.respond_to(incoming, request)
         if dialect != "gemini":
             return self._WRITE[dialect](body, response)
         streams = incoming.path.endswith(":streamGenerateContent")
         as_events = b"alt=sse" in (incoming.scope.get("query_string") or b"").split(b"&")
         return gemini_reply(response, streams=streams, as_events=as_events)
+
+    def _read_request(self, incoming: Incoming, dialect: Dialect) -> tuple[Body, Body]:
+        """The fields of a request, perhaps without its messages, and the Responses request that it is."""
+
+        def convert(body: Body) -> Body:
+            if dialect != "responses" or not self.passes_tools_on:
+                carried, tools = split_tools(dialect, body)
+                if tools:
+                    self.cannot_carry(incoming, tools)
+                    body = carried
+            return self._READ[dialect](body)
+
+        growing = self.growing_requests(incoming)
+        if (
+            growing is not None
+            and (asked := growing.read(dialect, incoming.body, convert, self.read_items)) is not None
+        ):
+            return asked
+        body = incoming.json()
+        request = convert(body)
+        items = request.get("input")
+        return body, {**request, "input": self.read_items(items)} if isinstance(items, list) else request
 
     async def _count(self, incoming: Incoming) -> Reply:
         body = await self._read(incoming)

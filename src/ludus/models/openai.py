@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import orjson
 from pydantic import FiniteFloat, PositiveInt, field_validator
 
-from ludus.dialects.chat import OPEN, OPENAI, from_chat, to_chat
+from ludus.dialects.chat import OPEN, OPENAI, from_chat, to_chat, to_messages
 from ludus.dialects.chat_stream import ChatStream
 from ludus.dialects.responses_stream import ResponsesStream
 from ludus.dialects.sse import EventParser, values
@@ -24,6 +24,7 @@ from ludus.errors import Failure, UserError
 from ludus.http.connection import REPLY_BYTES, HttpReply
 from ludus.http.retries import Retries
 from ludus.model import Model, ModelConfig, Request, ServerLoad
+from ludus.models.chat_history import chat_messages
 from ludus.models.transport import HttpOptions, Transport
 from ludus.response import ANSWERED, Response, prompt_too_long
 from ludus.runtime.encoding import compact
@@ -99,6 +100,7 @@ class OpenAIModel(Model):
             return {"busy": value, "server": value, "dropped": value} if isinstance(value, int) else value
 
     connects = True
+    _encodes_messages = True  # messages of earlier turns are sent as they were encoded then
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -169,7 +171,8 @@ class OpenAIModel(Model):
     def _chat_body(self, request: Request) -> dict[str, Any]:
         lost: list[str] = []
         params = {**self._fixed, **{key: value for key, value in request.params.items() if value is not None}}
-        body = to_chat(request.input, params, style=self._style, lost=lost)
+        convert = chat_messages if self._encodes_messages and request.turn else to_messages
+        body = to_chat(request.input, params, style=self._style, lost=lost, convert=convert)
         self._count_lost(lost)
         return {**body, **self.config.extra_body}
 

@@ -60,6 +60,7 @@ class VllmModel(TokenServerModel):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
+        self._encodes_messages = config.prefix != "message"  # which adds to a message
         if config.prefix != "off" or config.history == "chat":
             self._ways = []
         elif config.history != "auto":

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ludus.agents.command_proxy import ProgramCalls
+from ludus.agents.command_proxy import ProgramCalls, read_items
 from ludus.episode import Episode
 from ludus.errors import Failure, Stage
 from ludus.http.replies import envelope
@@ -44,7 +44,7 @@ class SampleCalls(ProgramCalls):
     async def ask(self, body: dict[str, Any]) -> dict[str, Any]:
         """The model's answer, which enters the trajectory."""
         try:
-            answer = await self._call_model(body)
+            answer = await self._call_model({**body, "input": read_items(body["input"])})
         except Failure as failure:
             self.broke = failure
             raise
