@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -13,7 +15,7 @@ import pytest
 import ludus
 from ludus import Environment, Verdict
 from ludus.agents.harness.agent import HarnessAgent
-from ludus.agents.harness.declaration import Declaration, read_declaration
+from ludus.agents.harness.declaration import Declaration, declared, read_declaration
 from ludus.agents.harness.installing import installation
 from ludus.agents.harness.policy import ShellPolicy, tool_names
 from ludus.errors import Failure
@@ -103,10 +105,30 @@ def needs_harness(name: str) -> pytest.MarkDecorator:
 
 
 def processes_of(name: str) -> Iterator[str]:
-    """The command lines of processes on this machine that run a harness from the cache."""
+    """The command lines of processes that run a harness from the cache: ours, and those that nobody waits for.
+
+    Those of other tests, and of other people's collections, are left out.
+    """
     installed = installation(read_declaration(name))
     assert installed is not None
     for process in psutil.process_iter(["cmdline"]):
         command = " ".join(process.info["cmdline"] or ())
-        if installed.place in command or str(installed.folder) in command:
+        if (installed.place in command or str(installed.folder) in command) and not _is_of_others(process):
             yield command
+
+
+def _is_of_others(process: psutil.Process) -> bool:
+    try:
+        parents = process.parents()
+        commands = [" ".join(parent.cmdline()) for parent in parents]
+    except psutil.Error:  # it has just ended
+        return True
+    ours = any(parent.pid == os.getpid() for parent in parents)
+    return not ours and any("ludus" in command or "pytest" in command for command in commands)
+
+
+#: Ours, and the one that the documentation adds.
+NAMES = [*declared(), str(Path(__file__).parents[1] / "examples/harness/continue.yaml")]
+ALL_HARNESSES = [pytest.param(name, marks=needs_harness(name), id=Path(name).stem) for name in NAMES]
+#: Those whose model runs commands.
+HARNESSES = [harness for name, harness in zip(NAMES, ALL_HARNESSES, strict=True) if read_declaration(name).shell]

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
-from harness_runs import FIVE, SUB_AGENTS, WRITE, Delegating, Failing, Spaced, needs_harness, played, processes_of
+from harness_runs import (
+    FIVE,
+    HARNESSES,
+    SUB_AGENTS,
+    WRITE,
+    Delegating,
+    Failing,
+    Spaced,
+    played,
+    processes_of,
+)
 from waiting import until
 
-from ludus.agents.harness.declaration import declared, read_declaration
-from ludus.agents.harness.policy import ShellPolicy
+from ludus.agents.harness.declaration import read_declaration
 from ludus.model import Model
 from ludus.outcome import Outcome
 from ludus.rollout import Rollout
 from ludus.testing import needs_sandbox
-
-#: Ours, and the one that the documentation adds.
-NAMES = [*declared(), str(Path(__file__).parents[2] / "examples/harness/continue.yaml")]
-HARNESSES = [
-    pytest.param(name, marks=needs_harness(name), id=Path(name).stem) for name in NAMES if read_declaration(name).shell
-]
 
 pytestmark = [
     needs_sandbox(),
@@ -42,26 +44,17 @@ def finished(name: str, model: Model, lines: int = 1) -> Rollout:
     return rollout
 
 
-def test_a_command_is_run_and_the_program_ends(name: str) -> None:
-    rollout = finished(name, ShellPolicy(read_declaration(name), [WRITE]))
-    assert len(rollout.calls) == 2
-    assert all(thread.kind == "side" for thread in rollout.threads)
-
-
 def test_five_commands_are_one_sequence_however_the_model_writes_its_arguments(name: str) -> None:
     rollout = finished(name, Spaced(read_declaration(name), FIVE), lines=5)
     assert len(rollout.calls) == 6
     assert [sequence.kind for sequence in rollout.sequences()] == ["main"]
+    assert all(thread.kind == "side" for thread in rollout.threads)
 
 
-def test_a_model_without_reasoning_is_one_sequence_too(name: str) -> None:
-    rollout = finished(name, ShellPolicy(read_declaration(name), FIVE, thinks=False), lines=5)
+def test_a_model_that_fails_twice_is_asked_again_and_one_without_reasoning_is_one_sequence_too(name: str) -> None:
+    rollout = finished(name, Failing(read_declaration(name), FIVE, thinks=False, first=1, last=2), lines=5)
+    assert len(rollout.calls) == 6
     assert [sequence.kind for sequence in rollout.sequences()] == ["main"]
-
-
-def test_a_model_that_fails_twice_is_asked_again(name: str) -> None:
-    rollout = finished(name, Failing(read_declaration(name), [WRITE], first=1, last=2))
-    assert len(rollout.calls) == 2
 
 
 def test_a_model_that_fails_for_good_fails_the_rollout_without_a_reward(name: str) -> None:

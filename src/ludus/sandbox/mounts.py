@@ -49,9 +49,9 @@ def hidden_places(folders: Sequence[tuple[str, str]]) -> list[str]:
     return [place + ours.removeprefix(source) for source, place in seen if ours.startswith(f"{source}/")]
 
 
-def python_mounts(folder: str, place: str = "") -> tuple[Mount, ...]:
+def python_mounts(folder: str, place: str = "", link: str = "bin/python") -> tuple[Mount, ...]:
     """The mounts of a Python virtual environment: the folder, and the Python that it links to, if not under `/usr`."""
-    python = os.path.realpath(os.path.join(folder, "bin", "python"))
+    python = os.path.realpath(os.path.join(folder, link))
     prefix = os.path.dirname(os.path.dirname(python))
     own = Mount(folder, place)
     if _within(prefix, "/usr") or _within(prefix, os.path.realpath(folder)):

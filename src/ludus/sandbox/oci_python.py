@@ -36,16 +36,9 @@ class ContainerPython:
 def container_python() -> ContainerPython:
     """The interpreter behind this one. Raises `SandboxError` if its dynamic linker is unknown."""
     python = base_python()
-    try:
-        maps = subprocess.run(
-            [python, "-S", "-E", "-c", _PROBE], capture_output=True, text=True, check=True, timeout=60
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise SandboxError(f"cannot start {python}: {error}") from error
     standard = os.path.realpath(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix}))
-    files = {line.split(maxsplit=5)[5] for line in maps.stdout.splitlines() if line.count("/")}
-    libraries = [path for path in sorted(files) if ".so" in os.path.basename(path) and not path.startswith(standard)]
-    loader = next((path for path in libraries if os.path.basename(path).startswith("ld-")), None)
+    libraries = [path for path in loaded_libraries(python) if not path.startswith(standard)]
+    loader = next(filter(is_linker, libraries), None)
     if loader is None:
         raise SandboxError(f"{python} is not loaded by a dynamic linker that we know")
     folders = list(dict.fromkeys(os.path.dirname(path) for path in libraries))
@@ -61,3 +54,20 @@ def container_python() -> ContainerPython:
             hidden.append(f"{inside[folder]}{standard.removeprefix(folder)}/site-packages")
     command = (linker, "--library-path", search, f"{INSIDE}/bin/python", "-S", "-s", "-B", "-c")
     return ContainerPython(tuple(mounts), command, tuple(hidden))
+
+
+def loaded_libraries(python: str) -> list[str]:
+    """The shared libraries that a Python loads, with its dynamic linker."""
+    try:
+        maps = subprocess.run(
+            [python, "-S", "-E", "-c", _PROBE], capture_output=True, text=True, check=True, timeout=60
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SandboxError(f"cannot start {python}: {error}") from error
+    files = {line.split(maxsplit=5)[5] for line in maps.stdout.splitlines() if line.count("/")}
+    return [path for path in sorted(files) if ".so" in os.path.basename(path)]
+
+
+def is_linker(path: str) -> bool:
+    """Whether a shared library is a dynamic linker."""
+    return os.path.basename(path).startswith("ld-")

@@ -177,14 +177,15 @@ class HarnessAgent(Agent):
         files[values["prompt"]] = asked = place.prompt.encode(errors="replace")
         for path, content in files.items():
             await sandbox.write(filled_in(path, values), content)
+        words = [filled_in(word, values) for word in [*declaration.command, *self.config.arguments]]
         result = await sandbox.exec(
-            [filled_in(word, values) for word in [*declaration.command, *self.config.arguments]],
+            harness.installed.command(words),
             stdin=asked if declaration.prompt == "stdin" else b"",
             timeout=min(place.seconds, episode.limits.rollout),
             cwd=values["workdir"],
             env={
                 "HOME": PROGRAM_HOME,
-                "PATH": f"{harness.installed.path}:{_SYSTEM_PATH}",
+                "PATH": f"{_SYSTEM_PATH}:{harness.installed.path}",
                 **{name: filled_in(value, values) for name, value in declaration.env.items()},
             },
             last_bytes=KEPT_OUTPUT,

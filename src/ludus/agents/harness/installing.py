@@ -7,6 +7,7 @@ own Node along, so that they run in images without one.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,11 +25,25 @@ from ludus.sandbox.bases import cache_folder
 from ludus.sandbox.buildah import locked
 from ludus.sandbox.building import size_of
 from ludus.sandbox.mounts import Mount, python_mounts
+from ludus.sandbox.oci_python import is_linker, loaded_libraries
 
 #: The version of Node that programs from npm run with, unless their declaration names another.
 NODE = "22"
 
 _DONE = ".installed"
+
+#: A link to the folder of this machine's libraries, and where a sandbox sees that folder.
+_LIBRARIES = ".libraries"
+_LIBRARIES_INSIDE = "/opt/harness/libraries"
+
+_REAL_PYTHON = "bin/python.real"
+
+#: Stands for the Python of a program from PyPI. In a sandbox it runs Python with the libraries of this machine: an
+#: image may lack them, or have older ones. The commands that the program starts use those of the image.
+_PYTHON = """#!/bin/sh
+[ ! -d {inside} ] || exec {inside}/{linker} --library-path {own}:{inside} {python} "$@"
+exec {python} "$@"
+"""
 
 Progress = Callable[[float], None]
 
@@ -49,15 +64,37 @@ class Installation:
     def mounts(self) -> tuple[Mount, ...]:
         """What a sandbox mounts."""
         if self.is_python:  # a virtual environment names its own path, so it keeps it
-            return python_mounts(str(self.folder))
+            if not (self.folder / _LIBRARIES).exists():
+                return python_mounts(str(self.folder))
+            libraries = Mount(os.path.realpath(self.folder / _LIBRARIES), _LIBRARIES_INSIDE)
+            return (*python_mounts(str(self.folder), link=_REAL_PYTHON), libraries)
         return (Mount(str(self.folder), self.place),)
 
     @property
     def path(self) -> str:
         """The folders of its programs, inside a sandbox."""
-        if self.is_python:
-            return str(self.folder / "bin")
-        return f"{self.place}/node_modules/.bin:{self.place}/node_modules/node/bin"
+        return f"{self._bin}:{self._node.rpartition('/')[0]}" if not self.is_python else self._bin
+
+    def command(self, words: list[str]) -> list[str]:
+        """A command inside a sandbox, whose first word may be the name of a program of this installation.
+
+        The path of the sandbox comes first, so that the model's commands get the task's own Node and Python. So this
+        names those of the installation.
+        """
+        program = self.folder / ("bin" if self.is_python else "node_modules/.bin") / words[0]
+        if "/" in words[0] or not program.is_file():
+            return words
+        with program.open("rb") as file:
+            is_script_of_node = file.read(64).startswith(b"#!/usr/bin/env node")
+        return [*([self._node] if is_script_of_node else []), f"{self._bin}/{words[0]}", *words[1:]]
+
+    @property
+    def _bin(self) -> str:
+        return str(self.folder / "bin") if self.is_python else f"{self.place}/node_modules/.bin"
+
+    @property
+    def _node(self) -> str:
+        return f"{self.place}/node_modules/node/bin/node"
 
 
 def installation(declaration: Declaration) -> Installation | None:
@@ -89,6 +126,7 @@ def install(declaration: Declaration, progress: Progress | None = None) -> Insta
         if is_python:  # at its final path, because it names it
             shutil.rmtree(folder, ignore_errors=True)
             _install_pip(declaration, folder, run)
+            _bring_libraries(folder)
             (folder / _DONE).touch()
         else:
             _install_npm(declaration, folder, run)
@@ -165,6 +203,21 @@ def _install_pip(declaration: Declaration, folder: Path, run: _Commands) -> None
         raise UserError(f"{declaration.label} needs Python {wanted.python}", f"Install python{wanted.python}, or uv")
     run([python, "-m", "venv", str(folder)])
     run([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *packages])
+
+
+def _bring_libraries(folder: Path) -> None:
+    """Let the Python of a virtual environment run in images without its libraries."""
+    python, real = folder / "bin/python", folder / _REAL_PYTHON
+    linker = next(filter(is_linker, loaded_libraries(str(python))), None)
+    if linker is None:
+        return
+    linker = os.path.realpath(linker)
+    (folder / _LIBRARIES).symlink_to(os.path.dirname(linker))
+    python.rename(real)
+    own = shlex.quote(os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(real))), "lib"))
+    words = {"own": own, "inside": _LIBRARIES_INSIDE, "linker": os.path.basename(linker)}
+    python.write_text(_PYTHON.format(**words, python=shlex.quote(str(real))))
+    python.chmod(0o755)
 
 
 class _Commands:

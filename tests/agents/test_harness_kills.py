@@ -1,0 +1,111 @@
+"""kill -9 in the middle of a program's rollout: after a resume the unmodified program goes on: make test-harness."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from harness_runs import ALL_HARNESSES, processes_of
+from waiting import until
+
+from ludus.agents.harness.declaration import read_declaration
+from ludus.testing import needs_sandbox
+
+pytestmark = [
+    needs_sandbox(),
+    pytest.mark.skipif(not os.environ.get("LUDUS_TEST_HARNESS"), reason="needs minutes: make test-harness"),
+]
+
+#: How often each program is killed. LUDUS_KILLS=20 kills as often as docs/harnesses.md says.
+KILLS = int(os.environ.get("LUDUS_KILLS", "2"))
+
+#: A model that notes each call, and takes long enough to be killed in the middle of one. Ids of calls are random, as
+#: those of real models are. A program without tools is asked for a file's name until its fourth call.
+MODEL = """
+import asyncio
+import os
+import secrets
+
+from ludus.agents.harness.declaration import read_declaration
+from ludus.agents.harness.policy import ShellPolicy
+from ludus.response import message
+
+LOG = os.open("asked.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+declaration = read_declaration("NAME")
+policy = ShellPolicy(declaration, [f"echo hi >> hello.txt # {number}" for number in range(4)])
+
+
+async def respond(request):
+    os.write(LOG, f"{request.session} {request.turn}\\n".encode())
+    await asyncio.sleep(0.5)
+    if declaration.edit is not None:
+        text = declaration.edit if request.turn == 3 else "Which file?\\n\\n```\\nhi\\n```\\n"
+        return policy.with_tokens(request, [message(text)])
+    response = await policy.respond(request)
+    for call in response.function_calls:
+        call["call_id"] = "call_" + secrets.token_hex(8)
+    return response
+"""
+
+RESOURCES = "from ludus.agents.harness.checking import HelloFile\n"
+ENVIRONMENT = "name: hello\nresources: resources.py:HelloFile\nagent: {type: harness, name: NAME}\n"
+
+
+class KilledProgram:
+    """A collection whose rollouts are played by a program, one after the other."""
+
+    def __init__(self, folder: Path, name: str, rollouts: int) -> None:
+        self.folder = folder
+        for file, text in {"resources.py": RESOURCES, "environment.yaml": ENVIRONMENT, "answers.py": MODEL}.items():
+            (folder / file).write_text(text.replace("NAME", name))
+        prompts = ({"input": f"Append the line hi to hello.txt. This is task {at}."} for at in range(rollouts))
+        rows = b"".join(orjson.dumps({"responses_create_params": prompt}) + b"\n" for prompt in prompts)
+        (folder / "rows.jsonl").write_bytes(rows)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "ludus", "collect", ".", "--model", "scripted:answers:respond"]
+        words += ["--input", "rows.jsonl", "--output", "out", "--concurrency", "1"]
+        words += ["--resume"] if (self.folder / "out/run.json").exists() else []
+        with (self.folder / "stderr.log").open("ab") as stderr:
+            return subprocess.Popen(words, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=stderr)
+
+    def kill_at(self, call: int) -> None:
+        """Run until the model is asked for the `call`-th time, and kill -9."""
+        process = self.start()
+        until(lambda: len(self.asked) >= call or process.poll() is not None)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, (self.folder / "stderr.log").read_text()
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Run to the end. The recorded rollouts."""
+        assert self.start().wait() == 0, (self.folder / "stderr.log").read_text()
+        assert (self.folder / "out/failures.jsonl").read_bytes() == b""
+        return [orjson.loads(line) for line in (self.folder / "out/rollouts.jsonl").read_bytes().splitlines()]
+
+    @property
+    def asked(self) -> list[str]:
+        """The calls that the model was asked: rollout and turn."""
+        log = self.folder / "asked.log"
+        return log.read_text().splitlines() if log.exists() else []
+
+
+@pytest.mark.parametrize("name", ALL_HARNESSES)
+def test_a_program_killed_in_the_middle_of_its_rollout_goes_on_there(name: str, tmp_path: Path) -> None:
+    calls = 4 if read_declaration(name).edit is not None else 5
+    killed, chosen = KilledProgram(tmp_path, name, KILLS), random.Random(KILLS)
+    for number in range(KILLS):
+        killed.kill_at(number * (calls + 1) + chosen.randrange(2, calls + 1))  # a kill costs the call in flight
+        until(lambda: not list(processes_of(name)))
+    rollouts = killed.finish()
+    assert [row["reward"] for row in rollouts] == [1.0] * KILLS
+    assert [len(row["model_calls"]) for row in rollouts] == [calls] * KILLS
+    assert len(killed.asked) == KILLS * (calls + 1), killed.asked
+    checkpoints = orjson.loads((tmp_path / "out/metrics.json").read_bytes())["checkpoints"]
+    assert checkpoints["started_over"] == 0
