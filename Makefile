@@ -86,11 +86,13 @@ test-ray: $(RAY)/installed
 		tests/serve/test_serve_ray.py
 
 # The agent programs that people use, each with the same scenarios: the real ones from npm and PyPI. Those that cannot be
-# installed here are skipped. `make test` runs a few of these tests, with Pi.
+# installed here are skipped. `make test` runs a few of these tests, with Pi. LUDUS_KILLS=20 kills each program 20 times.
 test-harness: $(VENV)/installed
 	for declaration in src/ludus/agents/harness/declarations/*.yaml examples/harness/*.yaml; do \
 		$(BIN)/ludus harness install $$declaration || echo "$$declaration: its tests are skipped"; done
-	LUDUS_TEST_HARNESS=1 $(BIN)/python -m pytest -n0 -rs tests/agents/test_harness_*.py tests/cli/test_cli_harness.py
+	$(BIN)/ludus sandbox base debian --for debian:bookworm-slim || echo "no base: the tests in an image are skipped"
+	LUDUS_TEST_HARNESS=1 $(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 4 -rs --durations 15 \
+		tests/agents/test_harness_*.py tests/cli/test_cli_harness.py
 
 # What the tests of the transformers model need; without it they are skipped. Its comma would end an argument of `call`.
 TRAIN_EXTRAS := '.[train,plot]'

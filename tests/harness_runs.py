@@ -35,6 +35,18 @@ SUB_AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "opencode": ("task", {"description": "sub task", "subagent_type": "general", "prompt": "{prompt}"}),
     "qwen-code": ("agent", {"description": "sub task", "subagent_type": "general-purpose", "prompt": "{prompt}"}),
     "gemini-cli": ("invoke_agent", {"agent_name": "generalist", "prompt": "{prompt}"}),
+    "openhands": (
+        "task",
+        {"subagent_type": "general-purpose", "prompt": "{prompt}", "security_risk": "LOW", "summary": "sub task"},
+    ),
+}
+
+#: Why the others start none.
+NO_SUB_AGENTS = {
+    "codex": "declares its sub-agents as a kind of tool that only OpenAI's models understand",
+    "mini-swe-agent": "has a shell and nothing else",
+    "pi": "has no tool for sub-agents",
+    "continue": "has no tool for sub-agents",
 }
 
 

@@ -21,7 +21,8 @@ def call(command: str) -> dict[str, Any]:
 @needs_sandbox()
 @needs_harness("pi")
 def test_pi_works_in_the_tasks_own_folder_and_leaves_nothing_else() -> None:
-    rollout = played("pi", Spaced(read_declaration("pi"), [WRITE]))
+    in_order = f"case $PATH in */usr/bin*:/opt/harness/*) {WRITE};; esac"  # the task's own programs come first
+    rollout = played("pi", Spaced(read_declaration("pi"), [in_order]))
     assert (rollout.reward, rollout.stop_reason) == (1.0, "completed")
     assert rollout.verdict is not None
     assert rollout.verdict.values["files"] == [".:", "hello.txt", "/tmp:"]

@@ -8,6 +8,7 @@ import pytest
 from harness_runs import (
     FIVE,
     HARNESSES,
+    NO_SUB_AGENTS,
     SUB_AGENTS,
     WRITE,
     Delegating,
@@ -67,8 +68,9 @@ def test_a_model_that_fails_for_good_fails_the_rollout_without_a_reward(name: st
 
 
 def test_two_sub_agents_are_two_threads(name: str) -> None:
-    if name not in SUB_AGENTS:
-        pytest.skip(f"{name} has no sub-agents")
+    program = read_declaration(name).name
+    if program not in SUB_AGENTS:
+        pytest.skip(f"{program} {NO_SUB_AGENTS[program]}")
     rollout = finished(name, Delegating(read_declaration(name), [WRITE]), lines=2)
     assert [(thread.kind, thread.parent) for thread in rollout.threads] == [("agent", "main")] * 2
     assert [sequence.kind for sequence in rollout.sequences()] == ["main", "agent", "agent"]
