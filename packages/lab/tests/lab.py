@@ -18,9 +18,9 @@ from ludus.qualify.attempts import Attempt, play
 from ludus.qualify.oracle import Oracle
 
 
-def needs_installed(package: str) -> pytest.MarkDecorator:
-    """A mark that skips a test where the environment lacks a package or a program, with the command that helps."""
-    lacking = dict(missing(package))
+def needs_installed(package: str, *names: str) -> pytest.MarkDecorator:
+    """A mark that skips a test where the environment lacks a need, of these `names` only if there are any."""
+    lacking = {name: command for name, command in missing(package) if not names or name in names}
     reason = "; ".join(f"needs {name}: {command}" for name, command in lacking.items())
     return pytest.mark.skipif(bool(lacking), reason=reason)
 

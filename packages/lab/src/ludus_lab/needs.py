@@ -1,7 +1,7 @@
 """What an environment of the lab needs from elsewhere, as `needs` in its `environment.yaml` says.
 
-`needs` maps the name of a module or of a program to the command that installs it. A missing one is an error of one line
-that ends with the command.
+`needs` maps the name of a module, of a program or a path to the command that installs it. A missing one is an error of
+one line that ends with the command.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def missing(package: str) -> Iterator[tuple[str, str]]:
     `package` is the environment's Python package: `ludus_lab.arc`.
     """
     for name, command in _needs(package).items():
-        if find_spec(name) is None and program(name) is None:
+        if not _installed(name):
             yield name, command
 
 
@@ -40,6 +40,12 @@ def require(package: str, *names: str) -> None:
     for name, command in missing(package):
         if not names or name in names:
             raise MissingExtra(f"{name} is not installed", f"Install it with: {command}")
+
+
+def _installed(name: str) -> bool:
+    if name.startswith("/"):
+        return Path(name).exists()
+    return find_spec(name) is not None or program(name) is not None
 
 
 @cache

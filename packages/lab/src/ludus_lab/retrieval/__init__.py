@@ -1,0 +1,1 @@
+"""Questions about SQLite's documentation, answered with citations that hold."""
