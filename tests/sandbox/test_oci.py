@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,8 @@ from waiting import until, until_gone
 
 from ludus.sandbox import Sandbox, SandboxError, SandboxLimits, SandboxSpec
 from ludus.sandbox.oci import OciProvider
-from ludus.sandbox.oci_images import ImageStore
+from ludus.sandbox.oci_images import ImageStore, fingerprint
+from ludus.sandbox.shifted import is_possible
 
 pytestmark = needs("oci")
 
@@ -98,6 +100,50 @@ async def test_python_is_the_one_of_the_image():
         assert (await sandbox.python("print(1)")).exit_code == 127
         await sandbox.write("/bin/python3", b"#!/bin/sh\necho the python of the image; cat $1\n", executable=True)
         assert (await sandbox.python("print(2)")).text == "the python of the image\nprint(2)"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a folder is copied or mounted with other owners only for root")
+@pytest.mark.parametrize("mounted", [True, False])
+async def test_a_folder_is_an_image_whose_files_are_all_roots(monkeypatch: pytest.MonkeyPatch, mounted: bool):
+    image, cache = _image_with_owners(), new_image_cache()
+    if not mounted:
+        monkeypatch.setattr("ludus.sandbox.oci_images.is_possible", lambda folder, user: False)
+    elif not is_possible(image, 1_500_000_000):
+        pytest.skip("this kernel cannot mount the folder with other owners: it needs Linux 5.19")
+    before = fingerprint(image)
+    provider = OciProvider(cache)
+    script = (
+        "cat /data/mine/kept; echo more >> /data/file; echo more >> /data/odd; rm -r /data/mine /etc/image; ls /data"
+    )
+    for _ in range(2):
+        async with await provider.open(SandboxSpec(image=str(image))) as sandbox:
+            listed = await sandbox.exec(
+                "ls -ln /data | while read -r m n u g rest; do echo $u $g; done; cat /data/secret"
+            )
+            assert set(listed.text.split()) == {"0", "secret"}
+            changed = await sandbox.exec(script)
+            assert (changed.stderr, changed.text) == (b"", "kept\nfile\nodd\nsecret\n")
+            assert (await sandbox.exec("cat /data/odd /data/file")).text == "odd\nmore\nas in the image\nmore\n"
+    await provider.close()
+    assert fingerprint(image) == before
+    [copied] = cache.glob("*/root")
+    names = {str(path.relative_to(copied)) for path in copied.rglob("*")}
+    assert ({"data", "data/odd", "data/mine", "data/mine/kept"} == names) is mounted
+
+
+def _image_with_owners() -> Path:
+    """A root file system with files that are only root's to read, and with some of another user."""
+    image = new_image_cache()
+    shutil.copytree(root_file_system(), image, symlinks=True, dirs_exist_ok=True)
+    (image / "data/secret").write_text("secret\n")
+    (image / "data/secret").chmod(0o600)
+    (image / "data/odd").write_text("odd\n")
+    (image / "data/mine").mkdir(0o700)
+    (image / "data/mine/kept").write_text("kept\n")
+    for name in ("odd", "mine"):
+        os.chown(image / "data" / name, 33, 33)
+    image.chmod(0o700)
+    return image
 
 
 @pytest.mark.slow

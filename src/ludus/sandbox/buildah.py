@@ -20,10 +20,10 @@ from typing import Any
 
 from ludus.errors import UserError
 from ludus.sandbox.dockerfile import Dockerfile, ImageRecipe
-from ludus.sandbox.oci_bundle import USER
+from ludus.sandbox.stage import CONTAINER_USER
 
 #: The users of a build, as this machine sees them.
-_USERS = f"0:{USER}:65536"
+_USERS = f"0:{CONTAINER_USER}:65536"
 _STEP = re.compile(r'building at STEP "(.*?)": (.*)')
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _INSIDE_CERTIFICATES = "/etc/ludus-certificates.crt"

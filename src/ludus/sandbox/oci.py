@@ -21,11 +21,11 @@ from typing import Any
 from ludus.runtime.threads import in_thread
 from ludus.sandbox.features import require
 from ludus.sandbox.mounts import sources
-from ludus.sandbox.oci_bundle import FOLDERS, USER, container_environment, writable_folders, write_bundle
+from ludus.sandbox.oci_bundle import FOLDERS, container_environment, writable_folders, write_bundle
 from ludus.sandbox.oci_images import ImageStore
 from ludus.sandbox.private_folders import PrivateFolder, remove
 from ludus.sandbox.protocol import ExecResult, Program, SandboxError, SandboxSpec
-from ludus.sandbox.stage import Stage, open_stage
+from ludus.sandbox.stage import CONTAINER_USER, Stage, open_stage
 from ludus.sandbox.supervised import SupervisedSandbox
 from ludus.sandbox.supervised_open import FolderProvider, removed_on_error
 from ludus.sandbox.supervised_start import setup_message, supervisor_command
@@ -52,7 +52,7 @@ class OciProvider(FolderProvider):
         try:
             stage = open_stage()
             folder = PrivateFolder("oci")
-            bundle = folder.make(*FOLDERS, "image", owner=USER if os.geteuid() == 0 else None)
+            bundle = folder.make(*FOLDERS, "image", owner=CONTAINER_USER if os.geteuid() == 0 else None)
             with _spawn(bundle, SandboxSpec(), str(bundle / "image"), "raise SystemExit(0)", stage) as trial:
                 _, words = trial.communicate(timeout=60)
             stage.close()
@@ -80,14 +80,15 @@ class OciProvider(FolderProvider):
         require(self, spec)
         assert spec.image is not None
         image = await self._images.get(spec.image)
-        folder, stage = await self._new_folder(*FOLDERS, owner=USER)
-        await stage.show(sources(spec.mounts))
+        folder, stage = await self._new_folder(*FOLDERS, owner=CONTAINER_USER)
+        below = str(image.below) if image.below is not None else None
+        await stage.show(sources(spec.mounts), shifted=below)
         setup = setup_message(spec, writable_folders(), [], env=container_environment(spec, image.env), preload=[])
         setup["limits"]["files"] = sys.maxsize  # the file systems in memory have a limit of their own
 
         def spawn(control: socket.socket) -> subprocess.Popen[bytes]:
             with removed_on_error(folder):
-                return _spawn(folder, spec, str(image.root), supervisor_command()[-1], stage, control)
+                return _spawn(folder, spec, str(image.root), supervisor_command()[-1], stage, control, below)
 
         async def first(process: subprocess.Popen[bytes]) -> int:
             # on a busy machine the supervisor is ready before runc has written the file
@@ -131,14 +132,20 @@ class OciSandbox(SupervisedSandbox):
 
 
 def _spawn(
-    folder: Path, spec: SandboxSpec, image: str, bootstrap: str, stage: Stage, control: socket.socket | None = None
+    folder: Path,
+    spec: SandboxSpec,
+    image: str,
+    bootstrap: str,
+    stage: Stage,
+    control: socket.socket | None = None,
+    below: str | None = None,
 ) -> subprocess.Popen[bytes]:
     """Write the bundle and start the command that runs it, with an environment that has nothing of ours."""
     fds: list[int] = []
     try:
-        command = write_bundle(folder, spec, image, bootstrap, stage)
+        command = write_bundle(folder, spec, image, bootstrap, stage, below)
         return subprocess.Popen(
-            [*stage.command(fds, USER), *command],
+            [*stage.command(fds, CONTAINER_USER), *command],
             stdin=control.fileno() if control is not None else subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -20,9 +20,6 @@ from ludus.sandbox.oci_python import INSIDE, container_python
 from ludus.sandbox.protocol import HOME, SandboxSpec
 from ludus.sandbox.stage import Stage
 
-#: Where we are root, containers and the files of images belong to this user. It owns nothing else.
-USER = 1_500_000_000
-
 _NO_CAPABILITIES: dict[str, list[str]] = {
     name: [] for name in ("bounding", "effective", "permitted", "inheritable", "ambient")
 }
@@ -33,28 +30,32 @@ _MASKED = (
 #: Programs have the user of process 1, which is our supervisor: they must not change how the kernel treats it.
 _READ_ONLY = ("/proc/1", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
-#: Mounts the root of the container from the folder `lower`, then turns into runc. The socket comes as its input.
+#: Mounts the root of the container from its layers, then turns into runc. The socket comes as its input.
 _SCRIPT = """
 set -e
 cd "$5"
 mount -t tmpfs -o "mode=755,size=$1,nr_inodes=$2" none memory
 mkdir -p memory/upper/tmp "memory/upper$3" memory/work
-mount -t overlay -o lowerdir=lower,upperdir=memory/upper,workdir=memory/work,userxattr none root
+mount -t overlay -o "lowerdir=$6,upperdir=memory/upper,workdir=memory/work,userxattr" none root
 exec 3<&0 0</dev/null
 exec runc --root state --rootless true run --preserve-fds 1 --pid-file state/pid "$4"
 """
 
-#: The folders of a bundle. `lower` is a link to the image.
+#: The folders of a bundle. `lower` is a link to the image, `below` to a folder whose files `lower` adds to.
 FOLDERS = ("memory", "root", "state")
 
 
-def write_bundle(folder: Path, spec: SandboxSpec, image: str, bootstrap: str, stage: Stage) -> list[str]:
+def write_bundle(
+    folder: Path, spec: SandboxSpec, image: str, bootstrap: str, stage: Stage, below: str | None = None
+) -> list[str]:
     """Write a bundle into a folder, and return the command that runs it there as a user who is not root."""
     (folder / "lower").symlink_to(stage.visible(image))
+    if below is not None:
+        (folder / "below").symlink_to(stage.shifted(below))
     (folder / "config.json").write_text(json.dumps(_config(spec, stage, bootstrap)))
     limits = spec.limits
     arguments = [str(limits.disk_mb << 20), str(limits.files + 200), HOME, f"ludus-{folder.parent.name}-{folder.name}"]
-    arguments.append(str(folder))
+    arguments += [str(folder), "lower" if below is None else "lower:below"]
     return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", _SCRIPT, "sh", *arguments]
 
 

@@ -1,7 +1,8 @@
 """Root file systems of images: a folder, a tar archive, or the name of an image that a container engine has.
 
 An image is unpacked once into a cache, by a user who owns nothing else, so that nothing in an archive can reach a file
-of the host. Where we are not root, a folder is used as it is.
+of the host. Where we are not root, a folder is used as it is. For root its files are mounted with another owner
+(`shifted.py`), and only those that are not root's are copied; where the kernel cannot do that, all are.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import os
 import re
 import subprocess
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -20,9 +23,10 @@ from typing import IO, Any
 from ludus.runtime.threads import in_thread
 from ludus.sandbox.bases import cache_folder
 from ludus.sandbox.docker_engine import ContainerEngine
-from ludus.sandbox.oci_bundle import USER
 from ludus.sandbox.private_folders import temporary_name
 from ludus.sandbox.protocol import SandboxError
+from ludus.sandbox.shifted import Copied, is_possible, not_of_root
+from ludus.sandbox.stage import CONTAINER_USER
 
 #: The first bytes of compressed archives, and the option of tar that reads them.
 _COMPRESSED = {b"\x1f\x8b": "--gzip", b"BZh": "--bzip2", b"\xfd7zXZ": "--xz", b"\x28\xb5\x2f\xfd": "--zstd"}
@@ -41,6 +45,7 @@ class UnpackedImage:
     """A root file system that containers can be made from."""
 
     root: Path
+    below: Path | None = None  #: the folder whose files `root` adds to, if they are not copied
     env: dict[str, str] = field(default_factory=dict)  #: the environment variables that the image sets
     workdir: str = ""  #: where its commands start, if it says so
     entrypoint: tuple[str, ...] = ()  #: the program that gets the container's command as its arguments
@@ -98,12 +103,25 @@ class ImageStore:
         if os.geteuid() != 0:
             _check(path, str(path))
             return UnpackedImage(path)
-        key = image_key("folder", str(path), fingerprint(path))
+        mounted = is_possible(path, CONTAINER_USER)
+        key = image_key("folder", str(path), fingerprint(path), "mounted" if mounted else "copied")
         if not (self._cache / key).is_dir():
-            pack = ["tar", "-C", str(path), "--one-file-system", *_LEFT_OUT, "-cf", "-", "."]
-            with subprocess.Popen(pack, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as packing:
-                assert packing.stdout is not None
-                self._unpack(packing.stdout, key, {"name": str(path)})
+            about: dict[str, Any] = {"name": str(path)}
+            copied = Copied([b"."], [])
+            pack = ["tar", "-C", str(path), "--one-file-system", *_LEFT_OUT, "-cf", "-", "--null"]
+            if mounted:
+                _check(path, str(path))
+                about["below"] = str(path)
+                copied = not_of_root(path)
+                pack.append("--no-recursion")
+            with tempfile.TemporaryFile() as names:
+                names.write(b"\0".join(copied.names))
+                names.seek(0)
+                with subprocess.Popen(
+                    [*pack, "--files-from", "-"], stdin=names, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                ) as packing:
+                    assert packing.stdout is not None
+                    self._unpack(packing.stdout, key, about, copied.whole)
         return self._load(key)
 
     def _archive(self, path: Path) -> UnpackedImage:
@@ -132,8 +150,11 @@ class ImageStore:
         with path.open("rb") as archive:
             self._unpack(archive, key, about)
 
-    def _unpack(self, archive: IO[bytes], key: str, about: dict[str, Any]) -> None:
-        """Unpack under a temporary name, then rename: a folder in the cache is complete."""
+    def _unpack(self, archive: IO[bytes], key: str, about: dict[str, Any], whole: Sequence[bytes] = ()) -> None:
+        """Unpack under a temporary name, then rename: a folder in the cache is complete.
+
+        In an overlay, the folders `whole` hide those of the same name below.
+        """
         with temporary_name(self._cache) as (new, lock):
             root = new / "root"
             root.mkdir(parents=True)
@@ -141,7 +162,10 @@ class ImageStore:
                 folder.chmod(0o755)
             (new / "image.json").write_text(json.dumps(about))
             _run_tar(archive, root, about["name"], lock)
-            _check(root, about["name"])
+            if "below" not in about:
+                _check(root, about["name"])
+            for name in whole:
+                os.setxattr(os.path.join(os.fsencode(root), name), b"user.overlay.opaque", b"y")
             try:
                 new.rename(self._cache / key)
             except OSError:
@@ -152,7 +176,8 @@ class ImageStore:
         folder = self._cache / key
         about = json.loads((folder / "image.json").read_text())
         entrypoint = tuple(about.get("entrypoint") or ())
-        return UnpackedImage(folder / "root", about.get("env") or {}, about.get("workdir") or "", entrypoint)
+        below = Path(about["below"]) if "below" in about else None
+        return UnpackedImage(folder / "root", below, about.get("env") or {}, about.get("workdir") or "", entrypoint)
 
 
 def _default_cache() -> Path:
@@ -171,8 +196,8 @@ def _run_tar(archive: IO[bytes], root: Path, name: str, lock: int) -> None:
         command += [option for magic, option in _COMPRESSED.items() if start.startswith(magic)]
         os.lseek(archive.fileno(), 0, os.SEEK_SET)
     if os.geteuid() == 0:
-        os.chown(root, USER, USER)
-        command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *command]
+        os.chown(root, CONTAINER_USER, CONTAINER_USER)
+        command = ["setpriv", f"--reuid={CONTAINER_USER}", f"--regid={CONTAINER_USER}", "--clear-groups", *command]
     command += ["-C", str(root), "-f", "-"]
     ended = subprocess.run(command, stdin=archive, capture_output=True, check=False, pass_fds=[lock])
     if ended.returncode != 0:

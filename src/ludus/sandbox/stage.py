@@ -14,16 +14,20 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 
 from ludus.runtime.threads import in_thread
+from ludus.sandbox import shifted as shifted_mounts
 from ludus.sandbox.libpython import python_library
 from ludus.sandbox.protocol import SandboxError
 
 #: The first user id that sandboxes get where we are root. Each has its own, so that no limit per user is shared.
 _FIRST_USER, _USERS = 1_600_000_000, 1_000_000
+
+#: Where we are root, containers and the files of images belong to this user. It owns nothing else.
+CONTAINER_USER = 1_500_000_000
 
 #: The programs that make root another user, and mount folders for it.
 _ROOT_PROGRAMS = ("unshare", "nsenter", "sh", "mount", "mkdir")
@@ -40,8 +44,8 @@ _SCRIPT = (
 class Stage:
     """For users who are not root: bwrap starts as it is, and finds folders where they are."""
 
-    async def show(self, folders: Iterable[str]) -> None:
-        """Make folders visible that were not needed before."""
+    async def show(self, folders: Iterable[str], shifted: str | None = None) -> None:
+        """Make folders visible that were not needed before. Root's files in `shifted` are those of containers."""
 
     def visible(self, path: str) -> str:
         """A path that leads to the same folder or file, and that the user of the sandbox may walk."""
@@ -61,18 +65,24 @@ class RootStage(Stage):
     def __init__(self) -> None:
         self._users = itertools.cycle(range(_FIRST_USER, _FIRST_USER + _USERS))
         self._mounted = [folder for folder in _needed() if not open_to_all(folder)]
+        self._shifted: list[str] = []  # folders whose files belong to the user of containers
         self._namespace = _namespace_with(self._mounted) if self._mounted else None
         self._showing = asyncio.Lock()
 
-    async def show(self, folders: Iterable[str]) -> None:
+    async def show(self, folders: Iterable[str], shifted: str | None = None) -> None:
         """Mount the folders that the user of a sandbox cannot reach, in a new namespace with all earlier ones."""
         async with self._showing:
             hidden = [folder for folder in folders if not open_to_all(folder) and self.visible(folder) == folder]
-            if hidden:
-                mounted = [*self._mounted, *dict.fromkeys(hidden)]
-                namespace = await in_thread(_namespace_with, mounted)
+            owned = [shifted] if shifted is not None and shifted not in self._shifted else []
+            if hidden or owned:
+                mounted, owned = [*self._mounted, *dict.fromkeys(hidden)], [*self._shifted, *owned]
+                namespace = await in_thread(_namespace_with, mounted, owned)
                 self.close()
-                self._mounted, self._namespace = mounted, namespace
+                self._mounted, self._shifted, self._namespace = mounted, owned, namespace
+
+    def shifted(self, folder: str) -> str:
+        """Where a folder that was shown as `shifted` is mounted."""
+        return f"{_MOUNTS}/{len(self._mounted) + self._shifted.index(folder)}"
 
     def visible(self, path: str) -> str:
         """The path itself, or the same below the folder where it is mounted."""
@@ -139,9 +149,9 @@ def open_to_all(path: str) -> bool:
     )
 
 
-def _namespace_with(folders: list[str]) -> int:
+def _namespace_with(folders: list[str], shifted: Sequence[str] = ()) -> int:
     """A descriptor of a mount namespace with these folders and files at `/mnt/0`, `/mnt/1` and so on."""
-    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", *folders]
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", *folders, *shifted]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stderr is not None
@@ -150,4 +160,12 @@ def _namespace_with(folders: list[str]) -> int:
             raise SandboxError(f"cannot mount folders for a sandbox: {words}")
         namespace = os.open(f"/proc/{holder.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         holder.communicate(b"\n")
+    if shifted:
+        places = [(folder, f"{_MOUNTS}/{number}") for number, folder in enumerate(shifted, start=len(folders))]
+        enter = ["nsenter", f"--mount=/proc/self/fd/{namespace}", "--wd=/"]
+        words = [*enter, *shifted_mounts.command(CONTAINER_USER, places)]
+        ended = subprocess.run(words, pass_fds=[namespace], capture_output=True, text=True, check=False)
+        if ended.returncode != 0:
+            os.close(namespace)
+            raise SandboxError(f"cannot mount an image for its sandbox: {ended.stderr.strip().splitlines()[-1:]}")
     return namespace

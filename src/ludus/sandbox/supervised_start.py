@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import sys
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ _MODULES = (
 
 #: The first code of the interpreter inside: the supervisor's modules come through the socket.
 _BOOTSTRAP = """
-import json, os, sys, types
+import marshal, os, sys, types
 def read(size):
     data = b""
     while len(data) < size:
         data += os.read(0, size - len(data)) or os._exit(1)
     return data
-for name, source in json.loads(read(int.from_bytes(read(4), "big"))).items():
+for name, code in marshal.loads(read(int.from_bytes(read(4), "big"))).items():
     module = sys.modules[name] = types.ModuleType(name)
-    exec(compile(source, name, "exec"), module.__dict__)
+    exec(code, module.__dict__)
 module.main()
 """
 
@@ -48,13 +48,13 @@ def supervisor_command() -> list[str]:
 
 @cache
 def supervisor_source() -> bytes:
-    """The modules of the supervisor, as the bootstrap reads them. Their packages are empty inside."""
+    """The modules of the supervisor, compiled: the interpreter inside is ours. Their packages are empty inside."""
     packages = ("ludus", "ludus.runtime", "ludus.sandbox", "ludus.sandbox.inside")
-    modules = dict.fromkeys(packages, "")
+    modules = {name: compile("", name, "exec") for name in packages}
     for name in _MODULES:
         path = Path(__file__).parents[2].joinpath(*name.split(".")).with_suffix(".py")
-        modules[name] = path.read_text(encoding="utf-8")
-    return json.dumps(modules).encode()
+        modules[name] = compile(path.read_text(encoding="utf-8"), name, "exec")
+    return marshal.dumps(modules)
 
 
 def setup_message(spec: SandboxSpec, writable: Sequence[str], packages: Sequence[str], **more: Any) -> dict[str, Any]:

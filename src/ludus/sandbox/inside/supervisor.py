@@ -296,9 +296,12 @@ class Supervisor:
             resource.setrlimit(number, (value, value))
 
 
+_LIBC = ctypes.CDLL(None)  # opened here, not again by every program
+
+
 def prctl(option: int, value: int) -> None:
     """Set an attribute of this process."""
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    _LIBC.prctl(option, value, 0, 0, 0)
 
 
 def main() -> NoReturn:
