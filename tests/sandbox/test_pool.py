@@ -15,6 +15,7 @@ from waiting import until_async
 from ludus.sandbox import Sandbox, SandboxError, SandboxSpec
 from ludus.sandbox.bubblewrap import BubblewrapProvider
 from ludus.sandbox.pool import SandboxPool
+from ludus.sandbox.supervised import SupervisedSandbox
 
 pytestmark = [needs("bubblewrap"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -261,3 +262,22 @@ async def test_a_sandbox_that_dies_is_an_error_of_ours_and_the_next_one_works(po
     await sandbox.close()
     async with await pool.open(SandboxSpec()) as other:
         assert (await other.exec(["echo", "fine"])).text == "fine\n"
+
+
+async def test_only_a_few_sandboxes_start_at_the_same_time():
+    starting, most = 0, 0
+
+    class Slow(BubblewrapProvider):
+        async def open(self, spec: SandboxSpec) -> SupervisedSandbox:
+            nonlocal starting, most
+            starting, most = starting + 1, max(most, starting + 1)
+            try:
+                return await super().open(spec)
+            finally:
+                starting -= 1
+
+    cores = len(os.sched_getaffinity(0))
+    pool = SandboxPool(Slow(), warm=0)
+    opened = await asyncio.gather(*(pool.open(SandboxSpec()) for _ in range(2 * cores + 3)))
+    assert (len(opened), most) == (2 * cores + 3, 2 * cores)
+    await pool.close()

@@ -1,15 +1,16 @@
 """A pool of warm sandboxes, so that opening one costs no start (`benchmarks/sandboxes.py`).
 
 A returned sandbox is reset: its processes end, its files are removed. If the reset is not certain, or a program passed
-a limit in it, the sandbox is thrown away. At most a few programs run at the same time, so that
-a program's time limit measures the program and not its neighbours.
+a limit in it, the sandbox is thrown away. At most a few programs run, and a few sandboxes start, at the same time, so
+that a program's time limit measures the program and not its neighbours.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from ludus.runtime.boundary import queueing
@@ -59,11 +60,20 @@ class SandboxPool(SandboxProvider):
             self._idle[spec] = idle = []
             for _ in range(self._warm - 1):
                 self._start(spec)
-        while idle:
-            sandbox = idle.pop()
-            if not sandbox.gone:
-                return sandbox
-        return await self.provider.open(spec)
+        if (sandbox := _ready(idle)) is not None:
+            return sandbox
+        async with self.turn():  # hundreds that start at once would delay the programs of all others
+            return _ready(idle) or await self.provider.open(spec)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """The right to keep a core busy. Waiting for it does not count against a step's deadline."""
+        with queueing():
+            await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     async def close(self) -> None:
         """Close every sandbox."""
@@ -80,7 +90,9 @@ class SandboxPool(SandboxProvider):
 
     async def _start_one(self, spec: SandboxSpec) -> None:
         with suppress(Exception):  # an error that matters is raised where a sandbox is opened
-            await self._give_back(await self.provider.open(spec))
+            async with self._slots:  # no step waits for it, so no clock stands still
+                sandbox = await self.provider.open(spec)
+            await self._give_back(sandbox)
 
     async def _give_back(self, sandbox: Sandbox) -> None:
         """Keep a sandbox for the next user if it can be made as new, or close it."""
@@ -90,6 +102,15 @@ class SandboxPool(SandboxProvider):
                 idle.append(sandbox)
                 return
         await sandbox.close()
+
+
+def _ready(idle: list[SupervisedSandbox]) -> SupervisedSandbox | None:
+    """Take a sandbox that still runs, if there is one."""
+    while idle:
+        sandbox = idle.pop()
+        if not sandbox.gone:
+            return sandbox
+    return None
 
 
 class _Lease(Delegate):
@@ -121,12 +142,8 @@ class _Lease(Delegate):
         """Run a program when its turn comes."""
         if self._routed:
             return await super().run(program)
-        with queueing():
-            await self._pool._slots.acquire()
-        try:
+        async with self._pool.turn():
             return await super().run(program)
-        finally:
-            self._pool._slots.release()
 
     async def close(self) -> None:
         """Give the sandbox back."""

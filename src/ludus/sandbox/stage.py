@@ -51,6 +51,10 @@ class Stage:
         """A path that leads to the same folder or file, and that the user of the sandbox may walk."""
         return path
 
+    def shifted(self, folder: str) -> str:
+        """Where a folder that was shown as `shifted` is."""
+        return folder
+
     def command(self, fds: list[int], user: int | None = None) -> list[str]:
         """The command that starts bwrap. Descriptors that it must inherit are added to `fds`."""
         return []
@@ -163,8 +167,8 @@ def _namespace_with(folders: list[str], shifted: Sequence[str] = ()) -> int:
     if shifted:
         places = [(folder, f"{_MOUNTS}/{number}") for number, folder in enumerate(shifted, start=len(folders))]
         enter = ["nsenter", f"--mount=/proc/self/fd/{namespace}", "--wd=/"]
-        words = [*enter, *shifted_mounts.command(CONTAINER_USER, places)]
-        ended = subprocess.run(words, pass_fds=[namespace], capture_output=True, text=True, check=False)
+        mount = [*enter, *shifted_mounts.command(CONTAINER_USER, places)]
+        ended = subprocess.run(mount, pass_fds=[namespace], capture_output=True, text=True, check=False)
         if ended.returncode != 0:
             os.close(namespace)
             raise SandboxError(f"cannot mount an image for its sandbox: {ended.stderr.strip().splitlines()[-1:]}")
