@@ -1,11 +1,11 @@
-"""Forks `ludus` commands from a process that has imported everything: a start costs 30 ms in place of 400.
+"""Forks commands from a process that has imported everything: a start costs 30 ms in place of 400.
 
     python tests/command_server.py SOCKET LIFELINE
 
-Each connection to SOCKET is one command: a header of eight bytes, the files of its standard streams, and its arguments,
-folder and variables as `marshal` writes them. The server answers with the process id, and later with the exit status.
-A command is a process of its own, with its own exit, signals, streams and modules. The server ends with the process
-that holds the other end of the pipe LIFELINE.
+Each connection to SOCKET is one command: a header of eight bytes, the files of its standard streams, and its entry
+point, arguments, folder and variables as `marshal` writes them. The server answers with the process id, and later with
+the exit status. A command is a process of its own, with its own exit, signals, streams and modules. The server ends
+with the process that holds the other end of the pipe LIFELINE.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ MODULES = """
     ludus.collection.api ludus.rescore.rescoring ludus.rescore.recall ludus.compare.comparison ludus.profile.profile
     ludus.data.validate ludus.data.prepare ludus.data.export.exporting ludus.data.convert ludus.qualify.run
     ludus_credit.crediting ludus.serve.serving ludus.models.openai ludus.models.scripted ludus.agents.simple
-    ludus.agents.single_turn ludus.remote.wiring ludus.testing
+    ludus.agents.single_turn ludus.remote.wiring ludus.testing ludus_nemo_gym.gym
 """
 
 HEADER = struct.Struct("<Q")
 STATUS = struct.Struct("<i")
 
 
-def serve(path: str, lifeline: int) -> list[str]:
-    """Fork commands until the lifeline ends. Returns in each forked process, with the arguments of its command."""
+def serve(path: str, lifeline: int) -> Callable[[], None]:
+    """Fork commands until the lifeline ends. Returns in each forked process, with the function that it runs."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
@@ -96,8 +96,8 @@ def _report_ended(running: dict[int, socket.socket]) -> None:
                 pass
 
 
-def _become(order: dict[str, Any], streams: list[int]) -> list[str]:
-    """Take the streams, folder and variables of a command, as `python -m ludus` would find them."""
+def _become(order: dict[str, Any], streams: list[int]) -> Callable[[], None]:
+    """Take the streams, folder, variables and arguments of a command, as `python -m ludus` would find them."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -114,12 +114,14 @@ def _become(order: dict[str, Any], streams: list[int]) -> list[str]:
     sys.path[:1] = [os.getcwd(), *extra]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    arguments: list[str] = order["arguments"]
-    return arguments
+    name, _, function = order["entry_point"].partition(":")
+    module = importlib.import_module(name)
+    sys.argv = [module.__file__ or "" if name == "ludus.__main__" else "-c", *order["arguments"]]
+    command: Callable[[], None] = getattr(module, function)
+    return command
 
 
 def main() -> None:
-    from ludus.__main__ import main as ludus
     from ludus.cli import command_line
 
     command_line()  # imports every command
@@ -130,9 +132,7 @@ def main() -> None:
             pass
     sys.dont_write_bytecode = True  # a test may change a file twice in the second in which bytecode counts as fresh
     gc.freeze()
-    arguments = serve(sys.argv[1], int(sys.argv[2]))
-    sys.argv = [importlib.import_module("ludus.__main__").__file__ or "", *arguments]
-    os._exit(_exit_code(ludus))
+    os._exit(_exit_code(serve(sys.argv[1], int(sys.argv[2]))))
 
 
 def _exit_code(command: Callable[[], None]) -> int:

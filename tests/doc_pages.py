@@ -190,9 +190,7 @@ def _programs(folder: Path) -> Path:
     """A folder with the commands `ludus` and `gym` of this checkout."""
     folder.mkdir()
     forked.write_program(folder / "ludus")
-    gym = folder / "gym"
-    gym.write_text(f"#!{sys.executable}\nfrom ludus_nemo_gym.gym import main\n\nmain()\n", encoding="utf-8")
-    gym.chmod(0o755)
+    forked.write_program(folder / "gym", "ludus_nemo_gym.gym:main")
     return folder
 
 

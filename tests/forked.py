@@ -1,16 +1,22 @@
 """Runs `ludus` commands in tests, each in a process of its own that is forked ready to run (`command_server.py`).
 
     done = forked.run([sys.executable, "-m", "ludus", "show", "run", "--json"], capture_output=True, text=True)
+    process = forked.start([sys.executable, "-m", "ludus", "collect", "mcqa"], cwd=folder)
 
-Claims about the start itself (imports, encodings, closed streams, signals while it imports) use `subprocess`.
+The commands of other packages are called by their entry points: `[sys.executable, "-c", "from gym import main;
+main()"]`. Claims about the start itself (imports, encodings, closed streams, signals while it imports) use
+`subprocess`.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import marshal
 import os
+import re
+import select
 import signal
 import socket
 import subprocess
@@ -23,8 +29,9 @@ from typing import IO, Any
 from command_server import HEADER, STATUS
 from waiting import CEILING
 
-#: How a command line of ours starts.
+#: How a command line of ours starts: by its module, or by an entry point.
 START = [sys.executable, "-m", "ludus"]
+_ENTRY_POINT = re.compile(r"from ([\w.]+) import (\w+); \2\(\)")
 
 
 def run(
@@ -43,17 +50,36 @@ def run(
     check: bool = False,
 ) -> subprocess.CompletedProcess[Any]:
     """Run a `ludus` command to its end, as `subprocess.run` does: same words, same options, same result."""
-    arguments = list(command)
-    assert arguments[:3] == START, f"not a ludus command: {arguments}"
     out, error = (_capture(stream, capture_output) for stream in (stdout, stderr))
     with out, error, _input(input, stdin) as stdin_file:
-        with Running(arguments[3:], cwd, env, stdin_file, out, error) as process:
-            process.wait(timeout)
+        with Running(command, cwd, env, stdin_file, out, error) as process:
+            status = process.wait(timeout)
         texts = [_read(file, bool(text or encoding)) for file in (out, error)]
-    done = subprocess.CompletedProcess(arguments, process.returncode, *texts)
+    done = subprocess.CompletedProcess(list(command), status, *texts)
     if check:
         assert done.returncode == 0, done.stderr
     return done
+
+
+def start(
+    command: Sequence[str],
+    *,
+    cwd: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    stderr: IO[bytes] | None = None,
+) -> Running:
+    """Start a command, as `subprocess.Popen` does. What it writes is lost but for what it writes to `stderr`."""
+    with open(os.devnull, "r+b") as nothing:
+        return Running(command, cwd, env, nothing, nothing, nothing if stderr is None else stderr)
+
+
+def _entry_point(command: Sequence[str]) -> str:
+    """The function that a command line runs, as `module:function`."""
+    if list(command[:3]) == START:
+        return "ludus.__main__:main"
+    named = _ENTRY_POINT.fullmatch(command[2]) if list(command[:2]) == [sys.executable, "-c"] else None
+    assert named is not None, f"neither a ludus command nor one entry point: {command}"
+    return f"{named[1]}:{named[2]}"
 
 
 class Running:
@@ -61,18 +87,19 @@ class Running:
 
     def __init__(
         self,
-        arguments: list[str],
+        command: Sequence[str],
         cwd: Path | str | None,
         env: Mapping[str, str] | None,
         *streams: IO[bytes],
     ) -> None:
         order = {
-            "arguments": arguments,
+            "entry_point": _entry_point(command),
+            "arguments": list(command[3:]),
             "cwd": str(cwd or os.getcwd()),
             "env": dict(os.environ if env is None else env),
         }
         data = marshal.dumps(order)
-        self.returncode = -1
+        self.returncode: int | None = None
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(_server())
         numbers = [stream.fileno() for stream in streams]
@@ -86,15 +113,28 @@ class Running:
     def __exit__(self, *exc: object) -> None:
         self._connection.close()
 
-    def wait(self, timeout: float | None) -> int:
+    def wait(self, timeout: float | None = CEILING) -> int:
         """Wait for the end of the command, and kill it if it does not end in time."""
-        self._connection.settimeout(timeout)
-        try:
-            self.returncode = self._receive()
-        except TimeoutError:
-            os.kill(self.pid, signal.SIGKILL)
-            raise
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                self.returncode = self._receive()
+            except TimeoutError:
+                self.kill()
+                raise
+            self._connection.close()
         return self.returncode
+
+    def poll(self) -> int | None:
+        """The exit code; None while the command runs."""
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def kill(self) -> None:
+        """End the command with SIGKILL, unless it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
     def _receive(self) -> int:
         data = self._connection.recv(STATUS.size, socket.MSG_WAITALL)
@@ -109,7 +149,8 @@ class Running:
 _PROGRAM = """#!{python} -IS
 import _socket as socket, marshal, os, signal, sys
 
-data = marshal.dumps({{"arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}})
+order = {{"arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ), "entry_point": {entry_point!r}}}
+data = marshal.dumps(order)
 connection = socket.socket(socket.AF_UNIX)
 connection.connect({path!r})
 streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
@@ -123,9 +164,10 @@ os._exit(status if status >= 0 else 128 - status)
 """
 
 
-def write_program(path: Path) -> None:
-    """Write a program that stands for `ludus` in shell scripts."""
-    path.write_text(_PROGRAM.format(python=sys.executable, path=_server()), encoding="utf-8")
+def write_program(path: Path, entry_point: str = "ludus.__main__:main") -> None:
+    """Write a program that stands for `ludus`, or for another command, in shell scripts."""
+    text = _PROGRAM.format(python=sys.executable, path=_server(), entry_point=entry_point)
+    path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
 
 

@@ -6,13 +6,13 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import forked
 import orjson
 from waiting import until
 
@@ -98,11 +98,11 @@ class Killed:
         rows = ({"responses_create_params": {"input": f"row {number}"}} for number in range(rollouts))
         (folder / "rows.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
 
-    def start(self, *more: str) -> subprocess.Popen[bytes]:
+    def start(self, *more: str) -> forked.Running:
         words = [sys.executable, "-m", "ludus", "collect", str(self.folder), "--model", "scripted:answers:respond"]
         words += ["--input", "rows.jsonl", "--output", "out", "--concurrency", "6", *self._more, *more]
         with (self.folder / "stderr.log").open("ab") as stderr:
-            return subprocess.Popen(words, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=stderr)
+            return forked.start(words, cwd=self.folder, stderr=stderr)
 
     def finish(self, *more: str) -> None:
         process = self.start(*more)
@@ -142,7 +142,7 @@ class Killed:
                     kill()
         assert process.wait() == 0, (self.folder / "stderr.log").read_text()
 
-    def _wait_for_calls(self, process: subprocess.Popen[bytes], wanted: int) -> None:
+    def _wait_for_calls(self, process: forked.Running, wanted: int) -> None:
         log = self.folder / "asked.log"
         until(lambda: (log.exists() and log.read_bytes().count(b"\n") >= wanted) or process.poll() is not None)
 
@@ -182,6 +182,15 @@ class Killed:
             assert row["reward"] == sum(turn + step for turn in range(TURNS - 1)) / 1000
             assert len(row["model_calls"]) == TURNS
             assert [item["type"] for item in row["response"]["output"]] == TRAJECTORY
+
+
+def kill_beyond(size: int, journal: Path, process: forked.Running) -> bool:
+    """Kill -9 a collection once its journal is larger than this. False if the collection ended before."""
+    until(lambda: process.poll() is not None or (journal.exists() and journal.stat().st_size > size), every=0.002)
+    killed = process.poll() is None
+    process.kill()
+    process.wait()
+    return killed
 
 
 def _agent(folder: Path, by_program: bool) -> str:

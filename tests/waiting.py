@@ -10,7 +10,7 @@ from collections.abc import Callable
 import psutil
 
 #: Seconds after which an event will not come any more. No test is right or wrong because of this number.
-CEILING = 300.0
+CEILING = 900.0
 
 
 def until(happened: Callable[[], object], every: float = 0.01) -> None:

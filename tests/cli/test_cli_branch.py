@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import forked
 import pytest
 from branches import ASK, gist, lines
+from kills import MOMENTS, kill_beyond
 from serving import COUNTER
 
 PLAYER = """
@@ -63,22 +61,11 @@ def test_a_killed_and_resumed_branch_collection_equals_an_uninterrupted_one(fold
     assert len(expected) == 100
     rng, kills, flag = random.Random(3), 0, ()
     journal = folder / "killed" / "rollouts.jsonl"
-    for _ in range(8):
+    for _ in range(MOMENTS):
         enough = (journal.stat().st_size if journal.exists() else 0) + rng.randrange(0, 20_000)
-        process = subprocess.Popen(
-            command("killed", *flag),
-            cwd=folder,
-            env={**os.environ, "MOST_BYTES": str(enough)},
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        while process.poll() is None:
-            if journal.exists() and journal.stat().st_size > enough:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-                break
-            time.sleep(0.002)
-        process.communicate()
+        variables = {**os.environ, "MOST_BYTES": str(enough)}
+        process = forked.start(command("killed", *flag), cwd=folder, env=variables)
+        kills += kill_beyond(enough, journal, process)
         flag = ("--resume",)
     assert kills > 1
     done = forked.run(command("killed", "--resume"), cwd=folder, capture_output=True, text=True)

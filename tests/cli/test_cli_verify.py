@@ -384,7 +384,7 @@ def test_a_stopped_run_leaves_the_first_rows_in_the_output(folder: Path, how: si
 def test_an_existing_output_is_replaced_only_when_all_rows_are_scored(folder: Path):
     rows = write(folder / "rows.jsonl", *(said("yes", pause=3600.0) for n in range(20_000)))
     content = rows.read_bytes()
-    process = subprocess.Popen(command("verify", "rows.jsonl", "-e", "./echo", "-o", "rows.jsonl"), cwd=folder)
+    process = forked.start(command("verify", "rows.jsonl", "-e", "./echo", "-o", "rows.jsonl"), cwd=folder)
     until(lambda: list(folder.glob(".rows.jsonl.*.part")))
     process.kill()
     process.wait()

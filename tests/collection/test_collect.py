@@ -8,14 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import forked
 import interruptible
 import orjson
 import pytest
-from kills import MOMENTS
+from kills import MOMENTS, kill_beyond
 from waiting import CEILING, until
 
 import ludus
@@ -72,18 +71,11 @@ def test_a_collection_killed_many_times_and_resumed_equals_an_uninterrupted_one(
     while kills < MOMENTS:
         output += 1
         name, more = f"killed{output}", ()
-        for _ in range(5):
-            process = subprocess.Popen(command(name, *more), cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(min(5, MOMENTS)):
             journal = folder / name / "rollouts.jsonl"
-            before = journal.stat().st_size if journal.exists() else 0
-            while process.poll() is None:
-                if journal.exists() and journal.stat().st_size > before + dice.randrange(0, 60_000):
-                    break
-                time.sleep(0.002)
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-            process.communicate()
+            enough = (journal.stat().st_size if journal.exists() else 0) + dice.randrange(0, 60_000)
+            process = forked.start(command(name, *more), cwd=folder)
+            kills += kill_beyond(enough, journal, process)
             more = ("--resume",)
         done = forked.run(command(name, "--resume"), cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

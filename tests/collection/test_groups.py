@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import random
-import signal
-import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,8 +15,8 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kills import MOMENTS
-from waiting import CEILING
+from kills import MOMENTS, kill_beyond
+from waiting import CEILING, until_async
 
 import ludus
 from ludus import Agent, Environment, Episode, Failure, Request, Resources, Response, Rollout, ScriptedModel, Verdict
@@ -246,8 +243,7 @@ def test_waiting_members_are_not_recorded_when_a_run_is_stopped(rows, tmp_path):
         collection = Collection(Longest, options)
         collector = collection.prepare()
         running = asyncio.create_task(collection.run(collector))
-        while collector.progress.waiting()["group"] < 4:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await until_async(lambda: collector.progress.waiting() == {"model": 2, "group": 4})
         stages = collector.progress.waiting()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -486,13 +482,9 @@ def test_a_collection_of_groups_killed_many_times_and_resumed_equals_an_uninterr
     for attempt in range(MOMENTS):
         journal = tmp_path / "killed" / "rollouts.jsonl"
         before = journal.stat().st_size if journal.exists() else 0
-        process = subprocess.Popen(command("killed", *["--resume"] * (attempt > 0)), cwd=tmp_path)
+        process = forked.start(command("killed", *["--resume"] * (attempt > 0)), cwd=tmp_path)
         size = before + dice.randrange(0, 12_000)
-        while process.poll() is None:
-            if journal.exists() and journal.stat().st_size > size:
-                process.send_signal(signal.SIGKILL)
-            time.sleep(0.002)
-        process.wait()
+        kill_beyond(size, journal, process)
     forked.run(command("killed", "--resume"), cwd=tmp_path, check=True, capture_output=True)
     assert {name: row["reward"] for name, row in collected(tmp_path / "killed").items()} == expected
 

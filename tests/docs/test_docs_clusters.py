@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import forked
 import pytest
 import yaml
 from doc_pages import DOCS, accepts
@@ -22,7 +23,7 @@ JOB: dict[str, Any] = yaml.safe_load(MANIFEST)
 POD = JOB["spec"]["template"]["spec"]
 
 #: Stands for `ludus` in a script: notes its arguments, and runs the real command with a scripted model.
-STAND_IN = f"""#!{sys.executable}
+STAND_IN = f"""#!{sys.executable} -S
 import json, os, sys
 words = sys.argv[1:]
 with open("commands.jsonl", "a") as file:
@@ -30,7 +31,7 @@ with open("commands.jsonl", "a") as file:
 if "--model" in words:
     words[words.index("--model") + 1] = "scripted:script.yaml"
     words += ["--limit", "5"]
-os.execv(sys.executable, [sys.executable, "-m", "ludus", *words])
+os.execv("bin/command", ["ludus", *words])
 """
 
 
@@ -52,6 +53,7 @@ def folder(tmp_path: Path) -> Path:
     program.parent.mkdir()
     program.write_text(STAND_IN)
     program.chmod(0o755)
+    forked.write_program(program.with_name("command"))
     (tmp_path / "script.yaml").write_text("- The answer is \\boxed{A}.\n")
     return tmp_path
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from serving import COUNTER, COUNTER_ROW, Web, served, url_of
+from waiting import CEILING
 
 from ludus.environment import Environment
 from ludus.serve.serving import Serving
 
 INTEROP = Path(os.environ.get("LUDUS_INTEROP_VENV") or Path(__file__).parents[2] / ".venv-interop").absolute()
-SECONDS = 240
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def environment() -> dict[str, str]:
 
 def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=CEILING, check=False
     )
 
 

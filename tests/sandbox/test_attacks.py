@@ -269,7 +269,7 @@ if os.fork() == 0:
             time.sleep(0.01)
             open(os.environ["HOME"] + "/alive", "a").write("x")
     os._exit(0)
-time.sleep(0.2)
+while not os.path.exists(os.environ["HOME"] + "/alive"): time.sleep(0.01)
 print("done")
 """
     result = await attacked.python(source, timeout=30)

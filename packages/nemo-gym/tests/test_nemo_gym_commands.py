@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import interruptible
 import pytest
 from ludus_nemo_gym import commands, gym
@@ -47,7 +48,7 @@ def command(name: str, *arguments: str) -> list[str]:
 
 def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    return subprocess.run(command(name, *arguments), capture_output=True, text=True, env=variables, timeout=300)
+    return forked.run(command(name, *arguments), capture_output=True, text=True, env=variables)
 
 
 def called(name: str, *arguments: str) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forked
 import interruptible
 import pytest
 from hypothesis import given
@@ -52,7 +53,7 @@ def typed(line: str) -> list[str]:
 
 def run(line: str) -> subprocess.CompletedProcess[str]:
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    return subprocess.run(typed(line), capture_output=True, text=True, env=variables, timeout=300)
+    return forked.run(typed(line), capture_output=True, text=True, env=variables)
 
 
 def called(*arguments: str) -> int:
