@@ -56,6 +56,9 @@ class KeepsCalls(Protocol):
     def keep(self, key: str, response: Response, record: dict[str, Any]) -> None:
         """The model has answered: keep the answer."""
 
+    def settle(self) -> Awaitable[None] | None:
+        """What to await if kept answers are not safe yet."""
+
 
 class EpisodeRecorder:
     """Records one rollout. Times are of `time.perf_counter`. With `traces`, each step goes through `traced`."""

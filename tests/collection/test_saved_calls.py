@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
+import pytest
+from kills import TURNS, Killed
+
+import ludus
 from ludus.collection.checkpoints import TurnKeeper
 from ludus.collection.progress import Progress
 from ludus.collection.saved_calls import SavedCalls
@@ -67,3 +73,25 @@ def test_a_program_that_never_asks_the_same_starts_over_and_is_counted() -> None
     saved.end()
     assert (progress.resumed, progress.started_over) == (0, 1)
     assert "a-0 started over" in progress.notices[0]
+
+
+def test_a_program_gets_no_answer_before_its_earlier_calls_are_safe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In workers, another process writes them: without the wait, a killed collection would lose several calls."""
+    waits = 0
+
+    def settle(saved: SavedCalls) -> Awaitable[None]:
+        async def safe() -> None:
+            nonlocal waits
+            waits += 1
+
+        return safe()
+
+    monkeypatch.setattr(SavedCalls, "settle", settle)
+    folder = Killed(tmp_path / "sums", 1, by_program=True).folder
+    monkeypatch.syspath_prepend(folder)
+    rows = folder / "rows.jsonl"
+    result = ludus.collect(str(folder), model="scripted:answers:respond", input=rows, output=tmp_path / "out")
+    assert result.metrics["counts"]["completed"] == 1
+    assert waits == TURNS

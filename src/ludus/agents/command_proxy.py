@@ -210,6 +210,7 @@ class ProgramCalls:
             response = self._known_answer(conversation, turn)
             if response is None:
                 response = await self._respond(conversation, turn, params)
+                await self._earlier_calls_are_saved()
                 self._refuse_too_long(conversation, turn, response)
                 self._record(conversation, turn, response, params.get("tools"))
             conversation.take(items, turn, response)
@@ -237,6 +238,12 @@ class ProgramCalls:
             conversation.unread = turn, response
             self.too_long += 1
             raise Refusal(400, why, code=CONTEXT_LENGTH)
+
+    async def _earlier_calls_are_saved(self) -> None:
+        """Wait until the calls that were written before are safe: a killed collection loses this call and no other."""
+        saved = self._episode.recorder.kept_calls
+        if saved is not None and (unsaved := saved.settle()) is not None:
+            await unsaved
 
     def _record(self, conversation: ProgramConversation, turn: Turn, response: Response, tools: Any) -> None:
         recorder = self._episode.recorder
