@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kills import TURNS, Killed
+from kills import Killed
 
 import ludus
+from ludus import ScriptedModel
 from ludus.collection.checkpoints import TurnKeeper
 from ludus.collection.progress import Progress
 from ludus.collection.saved_calls import SavedCalls
@@ -90,8 +91,7 @@ def test_a_program_gets_no_answer_before_its_earlier_calls_are_safe(
 
     monkeypatch.setattr(SavedCalls, "settle", settle)
     folder = Killed(tmp_path / "sums", 1, by_program=True).folder
-    monkeypatch.syspath_prepend(folder)
-    rows = folder / "rows.jsonl"
-    result = ludus.collect(str(folder), model="scripted:answers:respond", input=rows, output=tmp_path / "out")
+    model = ScriptedModel([{"call": "add", "arguments": {"number": 1}}, "done"])
+    result = ludus.collect(str(folder), model=model, input=folder / "rows.jsonl", output=tmp_path / "out")
     assert result.metrics["counts"]["completed"] == 1
-    assert waits == TURNS
+    assert waits == 2
