@@ -185,13 +185,40 @@ async def test_connections_are_cut_when_the_sandbox_closes(provider: SandboxProv
         await sandbox.route(port)
         hold_open = ASK.replace("one.shutdown(socket.SHUT_WR)", "")
         running = asyncio.create_task(sandbox.python(hold_open, argv=[str(port), "x"], timeout=1000))
-        await connected.wait()
+        await until_async(lambda: connected.is_set() or running.done())  # a program that fails to connect ends
         await sandbox.close()
-        await ended.wait()
+        await until_async(ended.is_set)
         with pytest.raises(SandboxError, match="closed while a program ran"):
             await running
         with pytest.raises(SandboxError, match="gone"):
             await sandbox.route(port)
+
+
+async def test_a_closed_route_cuts_a_connection_whose_program_reads_nothing(sandbox: Sandbox):
+    """Megabytes wait for the program. None of them may reach it after the route is closed."""
+    passed_on, loop = 0.0, asyncio.get_running_loop()
+
+    async def large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal passed_on
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(bytes(1 << 16))
+                await writer.drain()
+                passed_on = loop.time()
+
+    program = """
+import select, socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as one:
+    waiting = select.poll()
+    waiting.register(one, select.POLLRDHUP)
+    print("cut" if waiting.poll(30_000) else "still open")
+"""
+    async with listening(large) as port:
+        await sandbox.route(port)
+        running = asyncio.create_task(sandbox.python(program, argv=[str(port)], timeout=120))
+        await until_async(lambda: passed_on and loop.time() - passed_on > 0.3)  # all buffers are full
+        await sandbox.close_routes()
+        assert (await running).text.strip() == "cut"
 
 
 async def test_the_next_user_of_a_warm_sandbox_has_no_route(provider: SandboxProvider):

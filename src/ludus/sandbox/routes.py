@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
+from contextlib import suppress
 
 from ludus.runtime.threads import in_thread
 from ludus.sandbox.listening import listen_inside, pump
 
 #: Connections of one route at a time. Further ones wait in the queue of the socket: they cost this process nothing.
 CONNECTIONS = 64
+
+#: `SO_LINGER` for a socket that throws away what it has not sent when it closes.
+_DISCARD = struct.pack("ii", 1, 0)
 
 
 class PortRoute:
@@ -74,6 +79,16 @@ class PortRoute:
             await asyncio.gather(pump(reader, their_writer), pump(their_reader, writer))
         except OSError:
             pass
-        finally:
-            for side in (writer, their_writer):
-                side.close()
+        except BaseException:
+            _cut(writer, their_writer)
+            raise
+        for side in (writer, their_writer):
+            side.close()
+
+
+def _cut(inside: asyncio.StreamWriter, outside: asyncio.StreamWriter) -> None:
+    """End a connection at once. `close` would keep it open until the program has read what was sent."""
+    with suppress(OSError):
+        inside.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
+    inside.transport.abort()
+    outside.transport.abort()
