@@ -102,9 +102,11 @@ def _short_card(card: Card) -> dict[str, Any]:
         "odd_failure_rate",
     )
     near = row["near_misses"]
+    attacked = ("cheats", "oracles_failed") if row["cheats"]["total"] else ()
     return {
         **{key: row[key] for key in kept},
         **({"near_misses": {key: near[key] for key in ("wrong", "total")}} if near["total"] else {}),
+        **({name: {key: row[name][key] for key in ("wrong", "total")} for name in attacked} if attacked else {}),
         "exploits": [{key: each[key] for key in ("best", "reward", "limit", "why")} for each in row["exploits"]],
         "checks": [{key: each[key] for key in ("name", "status", "reason")} for each in row["checks"]],
     }

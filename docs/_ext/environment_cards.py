@@ -135,14 +135,22 @@ def _rollout(measured: dict[str, Any]) -> list[str]:
     return [*parts, f"Reward: **{example['reward']:g}**. It stopped because: {escape(str(example['stop_reason']))}."]
 
 
+#: Figures of a card that some environments have.
+SHARES = {
+    "near_misses": "near misses that earned the full reward",
+    "cheats": "attacks on the grader that earned a reward",
+    "oracles_failed": "right answers that earned too little",
+}
+
+
 def _odd(card: dict[str, Any]) -> str:
     return (
         f"{_rate(card.get('odd_failure_rate'))} of {card['odd_answers']}" if card.get("odd_answers") else "not measured"
     )
 
 
-def _near_misses(card: dict[str, Any]) -> str:
-    return f"{card['near_misses']['wrong']} of {card['near_misses']['total']}"
+def _share(rate: dict[str, int]) -> str:
+    return f"{rate['wrong']} of {rate['total']}"
 
 
 def _earned(exploit: dict[str, Any]) -> str:
@@ -162,7 +170,7 @@ def _card(name: str, measured: dict[str, Any]) -> list[str]:
         ["wrong answers accepted", _rate(card["false_positive_rate"])],
         ["right answers in another form refused", _rate(card["false_negative_rate"])],
         ["odd answers that ended without a verdict", _odd(card)],
-        *([["near misses that earned the full reward", _near_misses(card)]] if card.get("near_misses") else []),
+        *([label, _share(card[key])] for key, label in SHARES.items() if card.get(key)),
     ]
     exploits = ([code(e["best"]), _earned(e), _number(e["limit"])] for e in card["exploits"])
     open_checks = [

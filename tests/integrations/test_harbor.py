@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from ludus import Environment, Failure, UserError
 from ludus.data.convert import convert
-from ludus.environments.terminal import qualify
 from ludus.environments.terminal.settings import TaskSettings, filled
 from ludus.environments.terminal.verdicts import rewards_of
+from ludus.qualify import planting
 
 #: Tasks whose solution earns 1 on a base without packages.
 OFFLINE = ("hello", "stages", "service", "separate", "verifier_image", "hostile", "steps", "named")
@@ -35,9 +35,10 @@ def running(*commands: str) -> list[Any]:
     return [*({"call": "bash", "arguments": {"command": command}} for command in commands), "Done."]
 
 
-def cheating(name: str) -> Any:
-    """A script that cheats in this way."""
-    return lambda task: qualify.exploits(task)[f"grader/{name}"]
+def planted(*names: str) -> list[Any]:
+    """Scripts that attack the grader in these ways."""
+    scripts = planting.scripts()
+    return [running(scripts[name]) for name in names]
 
 
 @needs_images
@@ -96,6 +97,22 @@ def test_a_planted_shell_forges_nothing_in_a_fresh_box(base: dict[str, Any]) -> 
     (same,) = played(f"harbor:{TASKS / 'hello'}", running(FORGES), **base, **{"resources.verdict": "same_box"})
     assert same.verdict is not None
     assert (same.reward, same.verdict.values["same_box"]) == (1.0, True)  # as the page says
+
+
+@needs_images
+def test_what_a_model_plants_earns_nothing_in_a_fresh_box(base: dict[str, Any]) -> None:
+    names = ("path", "background_writer", "own_tests", "linked_folders")
+    rollouts = played(f"harbor:{TASKS / 'hello'}", *planted(*names), **base)
+    assert [(rollout.reward, rollout.error) for rollout in rollouts] == [(0.0, None)] * len(names)
+
+
+@needs_images
+@pytest.mark.slow
+def test_no_cheat_earns_anything_at_any_task(base: dict[str, Any], tmp_path: Path) -> None:
+    for name in OFFLINE:
+        shutil.copytree(TASKS / name, tmp_path / name)
+    rollouts = played(f"harbor:{tmp_path}", *planted(*planting.NAMES), **base)
+    assert [(rollout.reward, rollout.error) for rollout in rollouts] == [(0.0, None)] * len(rollouts)
 
 
 @needs_images

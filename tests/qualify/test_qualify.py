@@ -22,10 +22,11 @@ from ludus.cli.qualify import show_card
 from ludus.folder import folders
 from ludus.graders.answers import last_boxed
 from ludus.model import Request
-from ludus.qualify.card import Card, Thresholds, exploit_limit
+from ludus.qualify.card import Card, exploit_limit
 from ludus.qualify.dummies import dummy
 from ludus.qualify.judge import respond
 from ludus.qualify.policies import NAMES
+from ludus.qualify.rates import Thresholds
 from ludus.qualify.run import qualify
 
 #: An example whose every rollout earns 1: it has no wrong answers.

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ludus.qualify.card import Card, Rate
+    from ludus.qualify.card import Card
+    from ludus.qualify.rates import Rate
 
 VERDICT_STYLES = dict.fromkeys(("unsound", "broken", "strict"), "bold red")
 VERDICT_STYLES |= {"trusted": "bold green", "not shown": "bold yellow"}
@@ -62,7 +63,7 @@ def qualify(
     With partial credit: ludus qualify ./my_game --pass 0.5
     """
     from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
-    from ludus.qualify.card import Thresholds
+    from ludus.qualify.rates import Thresholds
     from ludus.qualify.run import qualify as run
     from ludus.runtime.settings import parse_assignments
 
@@ -161,6 +162,9 @@ def _figures(card: Card) -> Table:
     table.add_row("best exploit", text(exploit))
     table.add_row("oracle", text("-" if card.oracle is None else f"{card.oracle:.3f}"))
     sources = (source if count == card.rows else f"{source} ({count})" for source, count in card.gold_from.items())
+    if card.cheats.total:
+        table.add_row("cheats", text(_rate(card.cheats, " attacks on the grader earned a reward")))
+        table.add_row("oracles refused", text(_rate(card.oracles_failed, " right answers earned too little")))
     table.add_row("right answers from", text(", ".join(sources) or "-"))
     table.add_row("wrong answers accepted", text(_rate(card.false_positive, "")))
     table.add_row("strictness", text(_rate(card.false_negative, " right answers in another form refused")))

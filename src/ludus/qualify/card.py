@@ -18,18 +18,15 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ludus.qualify.attempts import Attempt, Kind, shown
+from ludus.qualify.attempts import Attempt
 from ludus.qualify.checks import Check, Played
 from ludus.qualify.policies import DRAWS
+from ludus.qualify.rates import Rate, Thresholds, credit_of, masked
 
 SLACK = 0.1
 
 #: With fewer rows no verifier is called trusted: five rows reveal a fault in half of all rows with 97 %, two with 75 %.
 FEWEST_ROWS = 5
-
-#: A variant is accepted if it earns this share of the oracle's reward for the same row.
-ACCEPTED = 0.9
-MAX_EXAMPLES = 5
 
 #: The families of bad policies that may earn nothing: those that answer nothing, and programs that attack the grader.
 NOTHING = {"empty", "cheat"}
@@ -42,24 +39,6 @@ CardVerdict = Literal["trusted", "not shown", "unsound", "broken", "strict"]
 
 #: If one of these checks fails, the verifier rewards wrong answers.
 _SOUNDNESS = {"exploits", "false positives"}
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """The limits of a card that passes. By default `max_exploit` is derived from what guessing earns.
-
-    With `pass_reward`, a reward counts as 1 from there on and as 0 below, for verifiers that give partial credit.
-    """
-
-    max_exploit: float | None = None
-    min_oracle: float = 0.99
-    max_false_positive: float = 0.0
-    max_false_negative: float | None = None
-    pass_reward: float | None = None
-
-    def credit(self, reward: float) -> float:
-        """What a reward counts."""
-        return reward if self.pass_reward is None else float(reward >= self.pass_reward)
 
 
 @dataclass(frozen=True)
@@ -78,25 +57,12 @@ class Exploit:
         return max(0.0, self.reward - self.limit - 1e-9)
 
 
-@dataclass(frozen=True)
-class Rate:
-    """The number of variants that were judged wrongly, with the first few as examples."""
-
-    wrong: int
-    total: int
-    examples: list[str]
-
-    @property
-    def value(self) -> float | None:
-        """The rate, or None without variants."""
-        return self.wrong / self.total if self.total else None
-
-
 @dataclass
 class Card:
     """The results of qualifying one environment.
 
-    `odd` counts the odd answers that ended without a verdict, `near_misses` those that earned the full reward.
+    `odd` counts the odd answers that ended without a verdict, `near_misses` those that earned the full reward, `cheats`
+    the attacks on the grader that earned any, `oracles_failed` the right answers that earned too little.
     `tool_errors` counts the exceptions of tools, most
     frequent first. `warnings` are sentences about mistakes in the environment that no check finds.
     """
@@ -112,6 +78,8 @@ class Card:
     false_negative: Rate
     odd: Rate = field(default_factory=lambda: Rate(0, 0, []))
     near_misses: Rate = field(default_factory=lambda: Rate(0, 0, []))
+    cheats: Rate = field(default_factory=lambda: Rate(0, 0, []))
+    oracles_failed: Rate = field(default_factory=lambda: Rate(0, 0, []))
     gold_from: dict[str, int] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     tool_errors: list[dict[str, Any]] = field(default_factory=list)
@@ -185,6 +153,8 @@ class Card:
             "false_positives": vars(self.false_positive),
             "false_negatives": vars(self.false_negative),
             "near_misses": vars(self.near_misses),
+            "cheats": vars(self.cheats),
+            "oracles_failed": vars(self.oracles_failed),
             "thresholds": vars(self.thresholds),
         }
 
@@ -231,29 +201,8 @@ def exploits_of(
 
 def oracle_score(attempts: list[Attempt], played: Played, thresholds: Thresholds) -> float | None:
     """The mean reward of the oracle's rollouts. A failed rollout counts as 0; masked rollouts are left out."""
-    known = [attempt for attempt in attempts if attempt.kind == "oracle" and not _masked(played, attempt)]
+    known = [attempt for attempt in attempts if attempt.kind == "oracle" and not masked(played, attempt)]
     return sum(credit_of(played, attempt, thresholds) for attempt in known) / len(known) if known else None
-
-
-def wrong_rate(attempts: list[Attempt], played: Played, kind: Kind, thresholds: Thresholds, place: str = "") -> Rate:
-    """How many variants of this kind were judged wrongly, over the rows on which the oracle earned a reward.
-
-    Examples name the `place` of the function that returned the variants.
-    """
-    full = {attempt.task_id: credit_of(played, attempt, thresholds) for attempt in attempts if attempt.kind == "oracle"}
-    variants = [attempt for attempt in attempts if attempt.kind == kind and full.get(attempt.task_id, 0.0) > 0]
-    wrong = []
-    for variant in variants:
-        accepted = credit_of(played, variant, thresholds) >= ACCEPTED * full[variant.task_id]
-        if accepted != (kind == "preserving"):
-            wrong.append(f"{variant.name}{f' ({place})' if place else ''}: {shown(variant.script)}")
-    return Rate(len(wrong), len(variants), wrong[:MAX_EXAMPLES])
-
-
-def odd_rate(attempts: list[Attempt], played: Played) -> Rate:
-    """How many odd answers ended without a verdict."""
-    failed = [f"{attempt.name}: {played[attempt.id].error}" for attempt in attempts if played[attempt.id].error]
-    return Rate(len(failed), len(attempts), failed[:MAX_EXAMPLES])
 
 
 def tool_errors(attempts: list[Attempt], played: Played) -> list[dict[str, Any]]:
@@ -327,21 +276,10 @@ def _rate_check(name: str, rate: Rate, most: float, what: str, claim: str) -> Ch
     return Check(name, "failed", ", ".join([f"{rate.wrong} of {rate.total}", *rate.examples[:1]]))
 
 
-def credit_of(played: Played, attempt: Attempt, thresholds: Thresholds) -> float:
-    """What the reward of an attempt counts; 0 without a reward."""
-    reward = played[attempt.id].reward
-    return thresholds.credit(reward) if reward is not None else 0.0
-
-
 def _option(text: str) -> str:
     """An option, normalized for comparisons."""
     return text.strip().upper()
 
 
 def _unmasked_reward(played: Played, attempt: Attempt) -> float | None:
-    return None if _masked(played, attempt) else played[attempt.id].reward
-
-
-def _masked(played: Played, attempt: Attempt) -> bool:
-    verdict = played[attempt.id].verdict
-    return verdict is not None and verdict.mask is not None
+    return None if masked(played, attempt) else played[attempt.id].reward

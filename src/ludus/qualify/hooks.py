@@ -35,9 +35,10 @@ RETURNS = {
     "preserving": "a dict of scripts",
     "breaking": "a dict of scripts",
     "program": "a script or None",
+    "shell": "a script or None",
     "rivals": "a list",
 }
-_TWO_ARGUMENTS = {"answer": "task, text", "program": "task, source"}
+_TWO_ARGUMENTS = {"answer": "task, text", "program": "task, source", "shell": "task, command"}
 
 
 class Hooks:

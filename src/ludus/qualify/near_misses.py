@@ -21,8 +21,8 @@ from typing import Any
 from ludus.environment import Environment
 from ludus.outcome import Verdict
 from ludus.qualify.attempts import Attempt, Script, play, shown
-from ludus.qualify.card import MAX_EXAMPLES, Rate, Thresholds, credit_of
 from ludus.qualify.checks import Check, Played
+from ludus.qualify.rates import MAX_EXAMPLES, Rate, Thresholds, credit_of
 from ludus.qualify.session_state import attributes_of
 from ludus.resources import Resources
 from ludus.response import Response

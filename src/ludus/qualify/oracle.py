@@ -14,6 +14,7 @@ it). All names are optional, and a function may return None for a task:
     preserving(task) -> {name: script}       other ways to write the right answer
     breaking(task) -> {name: script}         wrong answers that look like the right one
     program(task, source) -> script          how a Python program is handed in, if the environment runs programs
+    shell(task, command) -> script           how a shell command is run where the model works, if it has a shell
     rivals(task) -> list[str]                the other answers in the group, if the environment judges groups
 
 A script is a text, a turn or a list of turns, as `ScriptedModel` plays them.
@@ -27,6 +28,7 @@ from typing import Any
 from ludus.environment import Environment
 from ludus.qualify.attempts import Script
 from ludus.qualify.hooks import FILE, Hooks, a_list, answer_text, number, script, scripts
+from ludus.qualify.planting import as_program
 from ludus.qualify.variants import breaking, preserving
 from ludus.record import GOLD_FIELDS, OPTION_FIELDS
 from ludus.response import texts_of
@@ -107,6 +109,12 @@ class Oracle:
     def program(self, task: Task, source: str) -> Script | None:
         """How a Python program that defines `cheat()` is handed in; None if the environment runs no programs."""
         return self._hooks.call("program", script, task, source) if "program" in self._hooks else None
+
+    def planted(self, task: Task, command: str) -> Script | None:
+        """How a shell script runs where the model works: as a command, or in a program; None if nothing runs there."""
+        if "shell" in self._hooks:
+            return self._hooks.call("shell", script, task, command)
+        return self.program(task, as_program(command))
 
     @property
     def has_rivals(self) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ludus.model import Request
-from ludus.qualify import cheats
+from ludus.qualify import cheats, planting
 from ludus.qualify.attempts import Script
 from ludus.qualify.dummies import dummy
 from ludus.qualify.oracle import Oracle, prompt_of
@@ -156,8 +156,10 @@ def tool_spam(context: PolicyContext) -> dict[str, list[Script]]:
 
 
 def cheat(context: PolicyContext) -> dict[str, list[Script]]:
-    """Hand in programs that attack the grader, where the environment runs programs."""
+    """Hand in programs and leave files that attack the grader, where the environment runs programs."""
     written = {name: context.oracle.program(context.task, source) for name, source in cheats.programs().items()}
+    for name, command in planting.scripts().items():
+        written[f"plants_{name}"] = context.oracle.planted(context.task, command)
     return {f"cheat/{name}": [script] for name, script in written.items() if script is not None}
 
 

@@ -30,11 +30,12 @@ from ludus.graders.judge import JudgeModelConfig
 from ludus.qualify import card as cards
 from ludus.qualify import checks
 from ludus.qualify.attempts import Attempt, Kind, Row, Script, play
-from ludus.qualify.card import Card, Thresholds
+from ludus.qualify.card import Card
 from ludus.qualify.near_misses import play_near_misses
 from ludus.qualify.odd_answers import ANSWERS, odd_answers
 from ludus.qualify.oracle import Oracle
 from ludus.qualify.policies import PolicyContext, common_options, exploits
+from ludus.qualify.rates import CHEAT, Thresholds, cheat_rate, odd_rate, oracle_rate, wrong_rate
 from ludus.qualify.rivals import among_rivals, rivals_check
 from ludus.rollout import Rollout
 from ludus.runtime.running import run_to_end
@@ -92,8 +93,8 @@ async def _make_card(
         chances.append(oracle.chance(task))
         choices += [oracle.gold(task) or ""] if oracle.options(task) else []
         gold_from.update(filter(None, [oracle.source(task)]))
-    attacks = [attempt for attempt in attempts if attempt.name.startswith("cheat/")]
-    plain = [attempt for attempt in attempts if not attempt.name.startswith("cheat/")]
+    attacks = [attempt for attempt in attempts if attempt.name.startswith(CHEAT)]
+    plain = [attempt for attempt in attempts if not attempt.name.startswith(CHEAT)]
     shuffled = random.Random(seed).sample(attempts, len(attempts))
     first = await play(environment, plain, concurrency=1, seed=seed)
     twice = await play(checks.verifying_twice(environment), plain, concurrency=1, seed=seed)
@@ -113,13 +114,15 @@ async def _make_card(
         thresholds=thresholds,
         exploits=cards.exploits_of(attempts, played, exploit_limit, oracle.expected, choices, thresholds),
         oracle=cards.oracle_score(attempts, first, thresholds),
-        false_positive=cards.wrong_rate(attempts, first, "breaking", thresholds, oracle.place("breaking")),
-        false_negative=cards.wrong_rate(attempts, first, "preserving", thresholds, oracle.place("preserving")),
+        false_positive=wrong_rate(attempts, first, "breaking", thresholds, oracle.place("breaking")),
+        false_negative=wrong_rate(attempts, first, "preserving", thresholds, oracle.place("preserving")),
         gold_from=dict(gold_from),
-        odd=cards.odd_rate(odd, played_odd),
+        odd=odd_rate(odd, played_odd),
         near_misses=near_misses,
+        cheats=cheat_rate(attempts, played, thresholds),
+        oracles_failed=oracle_rate(attempts, first, thresholds),
         tool_errors=cards.tool_errors(attempts, played),
-        warnings=_outside_of_range(original, [*played.values(), *played_odd.values()]),
+        warnings=[*_outside_of_range(original, [*played.values(), *played_odd.values()]), *_in_the_same_box(first)],
     )
     card.checks = [
         *cards.threshold_checks(card),
@@ -167,6 +170,14 @@ def odd_attempts(rows: Rows, oracle: Oracle, count: int, seed: int) -> list[Atte
 def _outside_of_range(environment: Environment, rollouts: list[Rollout]) -> list[str]:
     rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
     return outside_of_range(environment, min(rewards), max(rewards)) if rewards else []
+
+
+def _in_the_same_box(played: checks.Played) -> list[str]:
+    """A warning if verdicts were made where the model had worked: `same_box` in their values says so."""
+    judged = [rollout.verdict for rollout in played.values() if rollout.verdict is not None]
+    same = sum(bool(verdict.values.get("same_box")) for verdict in judged)
+    words = f"{same} of {len(judged)} verdicts are from the model's own box, where it may have replaced programs"
+    return [words] if same else []
 
 
 def _judge_check(environment: Environment) -> list[checks.Check]:

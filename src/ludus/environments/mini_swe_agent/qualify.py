@@ -13,12 +13,6 @@ from ludus.qualify.cheats import taking_over
 #: A short time limit, because some cheats run until it ends.
 settings = {"resources.eval_timeout": 10.0}
 
-_HOOK = """
-import pytest
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    (yield).get_result().outcome = "passed"
-"""
 _PATCHES = "import sys\nif 'pytest' in sys.modules:\n    sys.modules['pytest'].Function.runtest = lambda self: None\n"
 
 
@@ -51,6 +45,12 @@ def breaking(task: Any) -> dict[str, Any]:
     }
 
 
+def shell(task: Any, command: str) -> list[Any]:
+    """Run a command in the repository, and change every module a little: what is unchanged is not judged."""
+    touch = "".join(f"echo >> {shlex.quote(path)}\n" for path in _sources(task.files))
+    return [{"call": "bash", "arguments": {"command": f"{touch}{command}"}}, "Done."]
+
+
 def program(task: Any, source: str) -> list[Any]:
     """Make the cheat part of every module, in the place of its functions."""
     return _writing({path: taking_over(text, source).encode() for path, text in _sources(task.files).items()})
@@ -65,7 +65,6 @@ def exploits(task: Any) -> dict[str, Any]:
     """Changes that work on the tests and not on the bug."""
     base = base_tree(task.files)
     modules = _sources(task.files)
-    package = next(iter(modules))
 
     def all_sources(text: bytes) -> list[Any]:
         return _writing({path: text + base[path] for path in modules})
@@ -74,9 +73,6 @@ def exploits(task: Any) -> dict[str, Any]:
         "grader/exits_early": all_sources(b"import os; os._exit(0)\n"),
         "grader/patches_pytest": all_sources(_PATCHES.encode()),
         "grader/skips": all_sources(b"import pytest; pytest.skip('no', allow_module_level=True)\n"),
-        "grader/conftest": _writing({"conftest.py": _HOOK.encode(), package: base[package] + b"\n"}),
-        "grader/shadows": _writing({"pytest.py": b"def main(*_): return 0\n", "unittest.py": b"\n"}),
-        "grader/startup": _writing({"sitecustomize.py": b"import os; os._exit(0)\n", package: base[package] + b"\n"}),
     }
 
 

@@ -14,6 +14,7 @@ from ludus import Environment, Failure, Response, ScriptedModel, UserError, Verd
 from ludus.environments.terminal import build, qualify
 from ludus.environments.terminal.tasks import read_task, stream
 from ludus.environments.terminal.verdicts import reward_of, rewards_of
+from ludus.qualify import planting
 from ludus.response import function_call, function_call_output, message
 from ludus.testing import judge, judging, needs_sandbox
 
@@ -77,7 +78,8 @@ async def test_the_solution_passes_and_doing_nothing_fails(outcomes: Outcomes, r
 @together
 async def test_work_on_the_grader_and_work_that_is_gone_earn_nothing(outcomes: Outcomes) -> None:
     task = Environment.load(NAME).task(ROWS[0])
-    wrong = {**qualify.exploits(task), **qualify.breaking(task)}
+    planted = {name: qualify.shell(task, script) for name, script in planting.scripts().items()}
+    wrong = {**planted, **qualify.breaking(task)}
     assert await outcomes(ROWS[0], wrong) == dict.fromkeys(wrong, 0.0)
 
 
