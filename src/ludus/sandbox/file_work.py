@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,16 @@ from typing import Any
 def files_source() -> str:
     """The program that works on files inside."""
     return (Path(__file__).parent / "inside" / "files.py").read_text(encoding="utf-8")
+
+
+@cache
+def files_program() -> str:
+    """The same for the interpreter that runs us, compiled: every operation would compile it again.
+
+    HOME is removed from the search path: a module there would be imported in the place of one of ours.
+    """
+    code = marshal.dumps(compile(files_source(), "files.py", "exec"))
+    return f"import sys\ndel sys.path[0]\nimport marshal\nexec(marshal.loads({code!r}))\n"
 
 
 def read_content(result: Any, path: str, max_bytes: int) -> bytes:

@@ -20,16 +20,13 @@ from typing import Any
 from ludus.runtime.frames import HEADER, frame_start
 from ludus.sandbox.cgroups import ControlGroup
 from ludus.sandbox.egress import Egress
-from ludus.sandbox.file_work import check_written, files_source, read_content
+from ludus.sandbox.file_work import check_written, files_program, read_content
 from ludus.sandbox.protocol import READ_BYTES, ExecResult, Program, Sandbox, SandboxError, SandboxSpec
 from ludus.sandbox.routes import PortRoute
 from ludus.sandbox.supervised_start import supervisor_source
 
 #: Seconds that a supervisor gets to answer after its program's time is up, on a busy machine.
 _GRACE = 30.0
-
-#: Removes HOME from the search path: a module there would be imported in the place of one of ours.
-_WITHOUT_HOME = "import sys\ndel sys.path[0]\nexec(compile({text!r}, 'files.py', 'exec'))\n"
 
 #: Seconds for a supervisor to start, and to end when it is asked to.
 _START, _STOP = 60.0, 30.0
@@ -113,9 +110,8 @@ class SupervisedSandbox(Sandbox):
         self, operation: str, request: Mapping[str, Any], stdin: bytes = b"", limit: int | None = None
     ) -> ExecResult:
         """Work on files in a fork of the supervisor: no program of the sandbox has a part in it."""
-        source = _WITHOUT_HOME.format(text=files_source())
         cwd = None if operation in ("read", "write") and not request["path"].startswith("/") else "/"
-        program = Program((operation, json.dumps(request)), source, stdin, 120.0, cwd, output_bytes=limit)
+        program = Program((operation, json.dumps(request)), files_program(), stdin, 120.0, cwd, output_bytes=limit)
         return await SupervisedSandbox.run(self, program)
 
     async def read(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
