@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+import waiting
+
+from ludus.view.database import IndexLost
+from ludus.view.index import RunIndex
 from ludus.view.serving import Viewer
 
 
@@ -22,13 +26,28 @@ def viewing(*paths: Path, **options: Any) -> Iterator[Viewer]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        asyncio.run_coroutine_threadsafe(viewer.start(), loop).result(300)
+        asyncio.run_coroutine_threadsafe(viewer.start(), loop).result(waiting.CEILING)
         yield viewer
     finally:
-        asyncio.run_coroutine_threadsafe(viewer.stop(), loop).result(300)
+        asyncio.run_coroutine_threadsafe(viewer.stop(), loop).result(waiting.CEILING)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def until_indexed(viewer: Viewer) -> None:
+    """Wait until the background threads have indexed every line and every text of every run."""
+    waiting.until(lambda: all(_is_indexed(run.index) for run in viewer.runs.runs.values()), every=0.05)
+
+
+def _is_indexed(index: RunIndex) -> bool:
+    try:
+        with index.reading() as database:
+            progress = index.progress(database)
+    except IndexLost:  # it is being built
+        return False
+    whole_lines = sum(path.read_bytes().rfind(b"\n") + 1 for path in index.journals if path.exists())
+    return whole_lines == progress["facts"] == progress["texts"]
 
 
 class Visitor:
@@ -44,7 +63,7 @@ class Visitor:
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
         """Send a request and return status, headers and body."""
         place = urlsplit(self.viewer.url)
-        connection = HTTPConnection(place.hostname or "", place.port or 0, timeout=60)
+        connection = HTTPConnection(place.hostname or "", place.port or 0, timeout=waiting.CEILING)
         given = {"Cookie": self.cookie, **{name.replace("_", "-"): value for name, value in headers.items()}}
         if body is not None:
             given.setdefault("Content-Type", "application/json")

@@ -10,8 +10,7 @@ from pathlib import Path
 import forked
 import orjson
 import pytest
-import waiting
-from viewing import Visitor, viewing
+from viewing import Visitor, until_indexed, viewing
 
 import ludus
 from ludus import ScriptedModel, UserError
@@ -154,7 +153,7 @@ def test_the_viewer_names_a_run_with_several_verifiers(mixed):
     with viewing(mixed.output) as viewer:
         visitor = Visitor(viewer)
         (run,) = visitor.ask("runs")["runs"]
-        waiting.until(lambda: visitor.ask("run", run=run["key"])["warnings"])
+        until_indexed(viewer)
         assert "2 verifiers judged rollouts of graded" in visitor.ask("run", run=run["key"])["warnings"][0]
 
 

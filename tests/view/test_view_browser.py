@@ -11,7 +11,7 @@ import pytest
 import viewed_runs
 import waiting
 from browsing import AXE, CHROMIUM, COLOURS, Tab
-from viewing import viewing
+from viewing import until_indexed, viewing
 
 from ludus.view.exporting import export_page
 from ludus.view.serving import Viewer
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def viewer(folder: Path) -> Iterator[Viewer]:
     with viewing(folder, play=["example_session_state_mgmt"]) as found:
-        waiting.until(lambda: not any(run.index.grow() or run.index.unsearched() for run in found.runs.runs.values()))
+        until_indexed(found)
         yield found
 
 

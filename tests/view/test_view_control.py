@@ -55,15 +55,14 @@ def test_a_collection_is_paused_resumed_and_stopped(tmp_path: Path):
                 ask(concurrency=2)
                 waiting.until(lambda: lines(journal) > held + 4)
                 assert visitor.send("POST", "/api/control", {"run": run["key"], "concurrency": 0})[0] == 422
-                ask(stop=True)
-                assert visitor.ask("runs")["runs"][0]["state"]["running"]
                 told = visitor.ask("changes")["runs"][run["key"]]
+                ask(stop=True)
                 _, said = collecting.communicate(timeout=waiting.CEILING)
                 assert collecting.returncode == 130
                 assert "rollouts are saved" in said
                 assert visitor.send("POST", "/api/control", {"run": run["key"], "stop": True})[0] == 409
                 waiting.until(lambda: visitor.ask("changes")["runs"][run["key"]] > told)
-                assert not visitor.ask("runs")["runs"][0]["state"]["running"]
+                waiting.until(lambda: not visitor.ask("runs")["runs"][0]["state"]["running"])
         finally:
             collecting.kill()
     assert not (output / "control.json").exists()

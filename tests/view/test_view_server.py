@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import viewed_runs
-import waiting
-from viewing import Visitor, viewing
+from viewing import Visitor, until_indexed, viewing
 
 from ludus.view.serving import Viewer
 
@@ -22,7 +21,7 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
     viewed_runs.write_run(folder / "second", seed=2)
     viewed_runs.write_hostile_run(folder / "hostile")
     with viewing(folder) as found:
-        waiting.until(lambda: not any(run.index.grow() or run.index.unsearched() for run in found.runs.runs.values()))
+        until_indexed(found)
         yield found
 
 

@@ -37,10 +37,10 @@ def test_a_handler_that_blocks_the_event_loop_is_named_and_the_server_started_ag
 
 
 def test_requests_that_wait_for_a_busy_server_do_not_time_out(tmp_path: Path) -> None:
-    code = with_tools("blocking").replace("time.sleep(3600)", "time.sleep(1.5)\n        return {}")
+    code = with_tools("blocking").replace("time.sleep(3600)", "time.sleep(2.5)\n        return {}")
     rows = [row(str(number), "blocking") for number in range(4)]
     folder = write_server(tmp_path, "busy_tool", code, rows)
-    results = collect(folder, [call("blocking"), "yes"], isolate=True, settings={"limits.tool": 4.0})
+    results = collect(folder, [call("blocking"), "yes"], isolate=True, settings={"limits.tool": 8.0})
     assert rewards(results) == [1.0] * 4
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hosted_agents import LOOP, write_agent
 from hosted_servers import row, write_server
+from waiting import is_running, until_async
 
 import ludus
 from ludus import ScriptedModel
@@ -146,6 +147,13 @@ def test_a_model_reaches_no_route_that_it_was_not_offered(tmp_path: Path, name: 
     assert "Not Found" in outputs[1]  # in the words of a tool, or of the model's API
 
 
+async def kill(pid: int) -> None:
+    """Kill a server, and give its owner the time to hear of it."""
+    os.kill(pid, signal.SIGKILL)
+    await until_async(lambda: not is_running(pid))
+    await asyncio.sleep(0.2)
+
+
 class Killing(ScriptedModel):
     """Kills the server, whose process id the last tool output holds, before its second answer."""
 
@@ -153,8 +161,7 @@ class Killing(ScriptedModel):
         """The next answer."""
         for item in request.input:
             if item.get("type") == "function_call_output":
-                os.kill(json.loads(item["output"])["pid"], signal.SIGKILL)
-                await asyncio.sleep(0.2)
+                await kill(json.loads(item["output"])["pid"])
         return await super().respond(request)
 
 
@@ -174,8 +181,7 @@ def test_a_served_session_does_not_survive_its_process(tmp_path: Path) -> None:
                 seeded = await client.post("/seed_session", b'{"start": 7}')
                 headers = {"cookie": seeded.cookie}
                 counted = await client.post("/count", b"{}", headers)
-                os.kill((await client.post("/pid", b"{}", headers)).json()["pid"], signal.SIGKILL)
-                await asyncio.sleep(0.2)
+                await kill((await client.post("/pid", b"{}", headers)).json()["pid"])
                 lost = await client.post("/count", b"{}", headers)
                 again = await client.post("/seed_session", b'{"start": 3}', headers)
                 new = await client.post("/count", b"{}", {"cookie": again.cookie})

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hosted_servers import row, write_server
+from waiting import CEILING
 
 from ludus.serve.plan import Plan
 from ludus.serve.serving import Serving
@@ -40,7 +41,7 @@ async def _exchange(port: int, request: str) -> tuple[int, str]:
     """The status and the body of the reply to a request, as it is written."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"{request}\n".replace("\n", "\r\n").encode())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(CEILING):
         content = (await reader.read()).decode()
     writer.close()
     head, _, body = content.partition("\r\n\r\n")
