@@ -7,9 +7,9 @@ A page becomes one bash script that runs in an empty folder:
 - Other `python` blocks are run as programs. All other blocks are shown and not run.
 
 A comment `<!-- needs: WORD -->` before a block says that the block needs more than the core. With `key` and `vllm` it
-runs against a stub of a model server, with a word of `EXTRAS` where that package is installed, and with `bubblewrap`
-where that sandbox works. Blocks with any other word are not run, but their `ludus` commands are parsed and the names
-that their Python imports from `ludus` are looked up.
+runs against a stub of a model server, with a word of `EXTRAS` where that package is installed, with `bubblewrap` where
+that sandbox works, and with `harness` where Pi is installed, too. Blocks with any other word are not run, but their
+`ludus` commands are parsed and the names that their Python imports from `ludus` are looked up.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from typing import Any
 import forked
 import pytest
 
+from ludus.agents.harness.declaration import read_declaration
+from ludus.agents.harness.installing import installation
 from ludus.cli import command_line
 from ludus.sandbox.choice import find
 
@@ -86,8 +88,9 @@ class Block:
     @property
     def runs(self) -> bool:
         """Whether the test follows the block."""
-        if self.needs == "bubblewrap":
-            return find("bubblewrap").problem is None
+        if self.needs in ("bubblewrap", "harness"):
+            there = self.needs == "bubblewrap" or installation(read_declaration("pi")) is not None
+            return there and find("bubblewrap").problem is None
         return self.needs is None or self.needs in STUBBED or self.needs in EXTRAS
 
 

@@ -22,7 +22,7 @@ def harness() -> None:
 
     Example: ludus harness install pi
 
-    Example: ludus collect terminal --set agent.type=harness --set agent.name=pi --model vllm:policy
+    Example: ludus collect terminal --set agent.type=harness --set agent.name=pi --model openai:NAME
     """
 
 
