@@ -30,12 +30,16 @@ KILLS = int(os.environ.get("LUDUS_KILLS", "2"))
 #: Programs whose requests never repeat: OpenHands tells the model the time.
 STARTS_OVER = ("openhands",)
 
-#: A model that notes each call, and takes long enough to be killed in the middle of one. Ids of calls are random, as
-#: those of real models are. A program without tools is asked for a file's name until its fourth call.
+#: A model that notes each call, and kills its process in the middle of the one that KILL_AT names: rollout and call.
+#: Ids of calls are random, as those of real models are. A program without tools is asked for a file's name until its
+#: fourth call.
 MODEL = """
 import asyncio
 import os
 import secrets
+import signal
+from collections import Counter
+from pathlib import Path
 
 from ludus.agents.harness.declaration import read_declaration
 from ludus.agents.harness.policy import ShellPolicy
@@ -48,7 +52,12 @@ policy = ShellPolicy(declaration, [f"echo hi >> hello.txt # {number}" for number
 
 async def respond(request):
     os.write(LOG, f"{request.session} {request.turn}\\n".encode())
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)  # answers before this one are written meanwhile
+    if "KILL_AT" in os.environ:
+        number, call = map(int, os.environ["KILL_AT"].split())
+        counts = list(Counter(line.split()[0] for line in Path("asked.log").read_text().splitlines()).values())
+        if len(counts) > number and counts[number] >= call:
+            os.kill(os.getpid(), signal.SIGKILL)
     if declaration.edit is not None:
         text = declaration.edit if request.turn == 3 else "Which file?\\n\\n```\\nhi\\n```\\n"
         return policy.with_tokens(request, [message(text)])
@@ -73,29 +82,26 @@ class KilledProgram:
         rows = b"".join(orjson.dumps({"responses_create_params": prompt}) + b"\n" for prompt in prompts)
         (folder / "rows.jsonl").write_bytes(rows)
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def run(self, **variables: str) -> int:
+        """Run to the end, or until the model kills it. Returns the exit code."""
         words = [sys.executable, "-m", "ludus", "collect", ".", "--model", "scripted:answers:respond"]
         words += ["--input", "rows.jsonl", "--output", "out", "--concurrency", "1"]
         words += ["--resume"] if (self.folder / "out/run.json").exists() else []
         with (self.folder / "stderr.log").open("ab") as stderr:
-            return subprocess.Popen(words, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=stderr)
+            quiet = subprocess.DEVNULL
+            environment = {**os.environ, **variables}
+            return subprocess.run(words, cwd=self.folder, stdout=quiet, stderr=stderr, env=environment).returncode
 
     def kill_at(self, number: int, call: int) -> None:
-        """Run until the `call`-th call of a rollout, and kill -9."""
-        process = self.start()
-        until(lambda: self._calls_of(number) >= call or process.poll() is not None)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL, (self.folder / "stderr.log").read_text()
+        """Run until a call of a rollout, and kill -9."""
+        code = self.run(KILL_AT=f"{number} {call}")
+        assert code == -signal.SIGKILL, (self.folder / "stderr.log").read_text()
 
     def finish(self) -> list[dict[str, Any]]:
         """Run to the end. The recorded rollouts."""
-        assert self.start().wait() == 0, (self.folder / "stderr.log").read_text()
+        assert self.run() == 0, (self.folder / "stderr.log").read_text()
         assert (self.folder / "out/failures.jsonl").read_bytes() == b""
         return [orjson.loads(line) for line in (self.folder / "out/rollouts.jsonl").read_bytes().splitlines()]
-
-    def _calls_of(self, number: int) -> int:
-        counts = list(Counter(self.asked).values())
-        return counts[number] if number < len(counts) else 0
 
     @property
     def asked(self) -> list[str]:
