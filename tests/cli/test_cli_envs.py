@@ -51,6 +51,16 @@ def test_json_holds_domain_licence_and_path():
     assert Path(counter["path"]) == BUILT_IN / NAME
 
 
+@pytest.mark.parametrize("columns", [120, 200])
+def test_environments_are_listed_by_domain(columns: int):
+    domains = {each["name"]: each["domain"] for each in json.loads(ludus("envs", "--json").stdout)}
+    lines = ludus("envs", columns=columns).stdout.splitlines()
+    words = [line.replace("[", " ").split() for line in lines if line.strip()]
+    listed = [domains[line[0]] for line in words if line[0] in domains and domains[line[0]] in line[1:3]]
+    assert len(listed) == len(domains)
+    assert listed == sorted(listed)
+
+
 @pytest.fixture
 def registered(tmp_path: Path) -> Path:
     """A folder of packages that register one good and two broken environments."""

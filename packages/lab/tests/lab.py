@@ -1,9 +1,7 @@
-"""What the tests of the lab share, and what `make lab` plays: `python packages/lab/tests/lab.py`."""
+"""What the tests of the lab share with `make lab` (`run_lab.py`)."""
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from itertools import cycle
 from typing import Any
 
@@ -51,26 +49,3 @@ async def oracle_rewards(
     if errors:
         raise UserError(f"{name}: {len(errors)} of {sessions} rollouts have no reward, first: {errors[0]}")
     return [rollout.reward for rollout in rollouts if rollout.reward is not None]
-
-
-def main() -> int:
-    """Play one rollout of each environment's oracle and print its reward. What is not installed is named."""
-    wrong = 0
-    for name in names():
-        lacking = [f"{need} ({command})" for need, command in missing(f"ludus_lab.{name}")]
-        if lacking:
-            print(f"{name}: not played, needs {', '.join(lacking)}")
-            continue
-        try:
-            (reward,) = asyncio.run(oracle_rewards(name))
-        except UserError as error:
-            print(f"{name}: {error}")
-            wrong += 1
-            continue
-        print(f"{name}: the oracle's rollout earned {reward:g}")
-        wrong += reward < Environment.load(name).pass_reward
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

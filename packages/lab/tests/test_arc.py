@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lab import needs_installed
+from lab import needs_installed, oracle_rewards
 from ludus_lab.arc.generate import row, stream
 from ludus_lab.arc.grids import LARGEST, grid_of, shown
 
@@ -121,3 +121,7 @@ def test_without_the_package_the_error_is_one_line_with_the_command(monkeypatch)
 def test_an_unknown_version_or_split_is_named(settings, says):
     with pytest.raises(UserError, match=says):
         next(stream(0, **settings))
+
+
+async def test_two_hundred_answers_at_once_each_get_their_own_verdict():
+    assert await oracle_rewards("arc", sessions=400, at_once=200) == [1.0] * 400

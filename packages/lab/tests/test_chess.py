@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lab import needs_installed
+from lab import needs_installed, oracle_rewards
 from ludus_lab.chess.generate import endgames, games, row
 
 import ludus
@@ -91,3 +91,8 @@ def test_generated_positions_are_playable_and_follow_from_the_seed(generate):
     rows = list(islice(generate(3), 20))
     assert rows == list(islice(generate(3), 20))
     assert all(chess.Board(each["fen"]).is_valid() and not chess.Board(each["fen"]).is_game_over() for each in rows)
+
+
+async def test_sixteen_games_at_once_share_two_engines():
+    rewards = await oracle_rewards("chess", sessions=16, at_once=16, **{"resources.engines": 2})
+    assert rewards == [1.0] * 16

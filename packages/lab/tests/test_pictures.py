@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lab import needs_installed
+from lab import needs_installed, oracle_rewards
 from ludus_lab.pictures.generate import KINDS, stream
 from ludus_lab.pictures.resources import _distance
 
@@ -55,3 +55,7 @@ def test_rows_follow_from_the_seed_and_hold_a_picture():
 def test_an_unknown_kind_is_named():
     with pytest.raises(UserError, match="data.kind 'charts' is no kind of picture. Did you mean chart"):
         next(stream(0, kind="charts"))
+
+
+async def test_two_hundred_answers_at_once_each_get_their_own_verdict():
+    assert await oracle_rewards("pictures", sessions=400, at_once=200) == [1.0] * 400

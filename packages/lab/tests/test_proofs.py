@@ -7,7 +7,7 @@ import json
 import ludus_lab.proofs
 import pytest
 import pytest_asyncio
-from lab import needs_installed
+from lab import needs_installed, oracle_rewards
 from ludus_lab.proofs import qualify as hooks
 from ludus_lab.proofs.resources import REFUSED
 
@@ -60,3 +60,7 @@ async def test_a_proof_that_does_not_end_is_refused_in_time(judge):
 )
 async def test_commands_that_touch_files_or_code_are_refused_unread(text):
     assert REFUSED.search(text)
+
+
+async def test_six_proofs_at_once_are_checked_in_sandboxes_of_their_own():
+    assert await oracle_rewards("proofs", sessions=6, at_once=6) == [1.0] * 6

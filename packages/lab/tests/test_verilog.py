@@ -8,7 +8,7 @@ from pathlib import Path
 import ludus_lab.verilog
 import pytest
 import pytest_asyncio
-from lab import needs_installed
+from lab import needs_installed, oracle_rewards
 from ludus_lab.verilog import qualify as hooks
 
 from ludus.environment import Environment
@@ -64,3 +64,7 @@ async def test_a_module_that_is_nearly_right_earns_only_a_component(judge):
 async def test_a_bench_that_cannot_be_built_is_refused(change):
     with pytest.raises(ValueError, match="bench"):
         Environment.load("verilog").task({**ROWS[0], "bench": {**ROWS[0]["bench"], **change}})
+
+
+async def test_twelve_modules_at_once_are_simulated_in_sandboxes_of_their_own():
+    assert await oracle_rewards("verilog", sessions=24, at_once=12) == [1.0] * 24

@@ -22,7 +22,7 @@ def envs(
         str, Option(metavar="CHECKOUT", help="List the resources servers of a checkout of NeMo Gym instead.")
     ] = "",
 ) -> None:
-    """List the environments that can be used by name.
+    """List the environments that can be used by name, by domain, with what each needs.
 
     With --nemo-gym, list the resources servers of a checkout: what each needs, and whether it runs here. None of their
     code is run.
@@ -43,6 +43,7 @@ def envs(
     if json_:
         print(safe_json(environments))
         return
+    environments.sort(key=_domain)  # a stable sort: by name within a domain
     console = stdout_console()
     if console.width >= TABLE_WIDTH:
         _table(console, environments)
@@ -89,7 +90,9 @@ def _table(console: Console, environments: list[dict[str, Any]]) -> None:
     table.add_column("description", ratio=1)
     table.add_column("data", no_wrap=True)
     table.add_column("licence", max_width=20)
-    for environment in environments:
+    for place, environment in enumerate(environments):
+        if place and _domain(environments[place - 1]) != _domain(environment):
+            table.add_section()
         if "error" in environment:
             table.add_row(text(environment["name"]), "", text(f"broken: {environment['error']}", "red"))
         else:
@@ -117,6 +120,11 @@ def _lines(console: Console, environments: list[dict[str, Any]]) -> None:
             show_block(console, text(needs))
         data, licences = _data(environment)
         show_block(console, text(", ".join(part for part in (data.replace("\n", ", "), licences) if part), "dim"))
+
+
+def _domain(environment: dict[str, Any]) -> str:
+    """The domain; empty for an environment whose file cannot be read."""
+    return str(environment.get("domain", ""))
 
 
 def _needs(environment: dict[str, Any]) -> str:

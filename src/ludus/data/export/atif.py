@@ -6,6 +6,7 @@ wrote, so its token ids and logprobs belong to that step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,9 @@ from ludus.errors import Failure
 from ludus.response import Item
 
 VERSION = "ATIF-v1.7"
+_IMAGE = re.compile(
+    r"^data:image/(png|jpeg|gif|webp);base64,|^https?://[^?#]*\.(png|jpe?g|gif|webp)(?:[?#]|$)", re.IGNORECASE
+)
 _NO_CALL: dict[str, Any] = {}
 _SOURCES = {"user": "user", "system": "system", "developer": "system"}
 
@@ -122,7 +126,7 @@ class _Steps:
             end += 1
         return end
 
-    def _add_step(self, source: str, message: str) -> dict[str, Any]:
+    def _add_step(self, source: str, message: str | list[dict[str, Any]]) -> dict[str, Any]:
         step: dict[str, Any] = {"step_id": len(self._steps) + 1, "source": source, "message": message}
         self._steps.append(step)
         return step
@@ -146,22 +150,28 @@ class _Steps:
 
     def _add_answer(self, message: ChatMessage) -> None:
         content = message.get("content")
-        text = content if isinstance(content, str) else self._text(content)
+        shown = content if isinstance(content, str) else self._parts(content)
         if message["role"] != "tool":
-            self._add_step(_SOURCES.get(message["role"], "user"), text)
+            self._add_step(_SOURCES.get(message["role"], "user"), shown)
             return
         call_id = message["tool_call_id"]
         if (step := self._calls.get(call_id)) is None:
-            self._add_step("system", "")["observation"] = {"results": [{"content": text}]}
+            self._add_step("system", "")["observation"] = {"results": [{"content": shown}]}
             return
-        result = {"source_call_id": call_id, "content": text}
+        result = {"source_call_id": call_id, "content": shown}
         if "observation" in step:
             step["observation"]["results"].append(result)
         else:
             step["observation"] = {"results": [result]}
 
+    def _parts(self, content: Any) -> str | list[dict[str, Any]]:
+        """Content as a text, or as parts if it has images."""
+        parts = [part if part.get("type") == "text" else _image(part) for part in content or ()]
+        shown = [part for part in parts if part is not None]
+        only_text = all(part["type"] == "text" for part in shown)
+        return self._text(content) if only_text or len(shown) < len(parts) else shown
+
     def _text(self, content: Any) -> str:
-        """Content as a text. ATIF refers to images by path, and a rollout has them inline or as a URL."""
         if (text := plain_text(content)) is not None:
             return text
         self._lost.append("input[].content: only its text is carried")
@@ -179,6 +189,16 @@ class _Steps:
             "logprobs": call["logprobs"],
             "extra": {"policy_version": call.get("policy_version"), "sampling": call.get("sampling")},
         }
+
+
+def _image(part: dict[str, Any]) -> dict[str, Any] | None:
+    """An image as ATIF has it: its type and its URL, which may hold the image. None for another part or type."""
+    url = (part.get("image_url") or {}).get("url") if part.get("type") == "image_url" else None
+    kind = _IMAGE.search(url) if isinstance(url, str) else None
+    if kind is None:
+        return None
+    media_type = f"image/{(kind[1] or kind[2]).lower().replace('jpg', 'jpeg')}"
+    return {"type": "image", "source": {"media_type": media_type, "path": url}}
 
 
 def _tool_call(call: dict[str, Any]) -> dict[str, Any]:

@@ -15,10 +15,9 @@ from pydantic import PositiveFloat
 
 import ludus
 from ludus import Response, Verdict
-from ludus.graders.code_blocks import last_block
 from ludus.sandbox import SandboxLimits, SandboxSpec
-from ludus.sandbox.resources import SandboxConfig, SandboxResources
-from ludus_lab.needs import require
+from ludus.sandbox.resources import SandboxConfig
+from ludus_lab.programs import ProgramResources, problem_of, run_in
 from ludus_lab.verilog.bench import ModuleBench
 
 #: A `$` that does not begin one of these functions, a directive that is none of these, or an escaped name.
@@ -27,8 +26,10 @@ REFUSED = re.compile(
 )
 
 
-class Verilog(SandboxResources):
-    """No tools: the verifier simulates the last fenced block of the final text."""
+class Verilog(ProgramResources):
+    """The verifier simulates the module."""
+
+    refused = REFUSED
 
     class Task(ludus.Task):
         bench: ModuleBench
@@ -42,26 +43,18 @@ class Verilog(SandboxResources):
     config: Config
     sandbox_spec = SandboxSpec(limits=SandboxLimits(memory_mb=512, disk_mb=64))
 
-    @classmethod
-    def share(cls, config: Any) -> Any:
-        require(__package__)
-        return super().share(config)
-
     async def verify(self, task: Task, response: Response) -> Verdict:
-        block = last_block(response.output_text)
-        if block is None:
-            return _verdict(0, task, "no fenced block")
-        if word := REFUSED.search(block.code):
-            return _verdict(0, task, f"{word[0]:.40} is not allowed")
+        module, problem = self.read_program(response)
+        if problem is not None:
+            return _verdict(0, task, problem)
         name, seconds = f"bench_{secrets.token_hex(8)}", self.config.seconds
-        async with await self.shared.open(self.sandbox.spec) as box:
-            await box.write("bench.v", task.bench.source(name).encode())
-            await box.write("answer.v", block.code.encode(errors="replace"))
-            command = ["iverilog", "-g2012", "-s", name, "-o", "simulation", "bench.v", "answer.v"]
-            compiled = await box.exec(command, timeout=seconds)
+        async with await self.new_box() as box:
+            files = {"bench.v": task.bench.source(name), "answer.v": module}
+            command = ["iverilog", "-g2012", "-s", name, "-o", "simulation", *files]
+            compiled = await run_in(box, files, command, seconds)
             if not compiled.ok:
-                return _verdict(0, task, f"it does not compile: {compiled.stderr[:500].decode(errors='replace')}")
-            ended = await box.exec(["vvp", "-n", "simulation"], timeout=seconds)
+                return _verdict(0, task, f"it does not compile: {problem_of(compiled)}")
+            ended = await run_in(box, {}, ["vvp", "-n", "simulation"], seconds)
         expected, printed = task.bench.lines(), ended.text.splitlines()
         right = sum(line == wanted for line, wanted in zip(printed, expected, strict=False))
         if not ended.ok or len(printed) != len(expected):
