@@ -214,6 +214,28 @@ def scaled(costs: Costs, cluster: Cluster, delay: str, nodes: int, in_flight: in
     ]
 
 
+def gpus(costs: Costs, cluster: Cluster) -> str:
+    """What runs out first on 10,000 GPUs, eight a node, for rollouts of several lengths."""
+    nodes, in_flight, rows = 1250, 10_000 * 64, []
+    for calls, seconds in ((2, "0.5..1.5"), (2, "30"), (50, "10"), (50, "30")):
+        times = calls / costs.calls
+        longer = replace(
+            costs, calls=calls, worker_cpu_s=costs.worker_cpu_s * times, journal_bytes=costs.journal_bytes * times
+        )
+        line = scaled(longer, cluster, seconds, nodes, in_flight)
+        rows.append([f"{calls} calls of {seconds} s", *(line[place] for place in (3, 5, 6, 8, 9, 10))])
+    heads = [
+        "a rollout",
+        "rollouts/s",
+        "workers' load",
+        "collector's load",
+        "model calls/s",
+        "first bottleneck",
+        "shards",
+    ]
+    return table(heads, rows)
+
+
 def report(found: dict[str, Any], without_http: dict[str, Any] | None, cluster: Cluster, long_delay: str) -> str:
     """Everything, as Markdown."""
     points, spec = found["points"], found["delay"]["spec"]
@@ -238,7 +260,10 @@ def report(found: dict[str, Any], without_http: dict[str, Any] | None, cluster: 
         f"{curve}\n"
         f"Clusters, with {cluster.cores} workers a node, each with a core of its own, one collecting process with a "
         f"disk of {cluster.disk / 1e6:,.0f} MB/s and a link of {cluster.link / 1e6:,.0f} MB/s, {cluster.files:,} open "
-        f"files a worker and {cluster.memory / 1e9:,.0f} GB a node:\n\n{lines}"
+        f"files a worker and {cluster.memory / 1e9:,.0f} GB a node:\n\n{lines}\n"
+        "10,000 GPUs, which are 1,250 such nodes of eight, with 64 rollouts in flight on each. The costs of a worker "
+        "and of a line of the journal grow with the calls; what the collecting process does for a rollout does not, "
+        f"except for turns that it saves, which are left out:\n\n{gpus(costs, cluster)}"
     )
 
 
