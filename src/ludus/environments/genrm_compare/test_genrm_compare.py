@@ -375,8 +375,8 @@ async def test_the_components_add_up_to_the_reward() -> None:
 
 
 def test_qualification_passes_and_fails_in_compat() -> None:
-    assert qualify(NAME, limit=1).passed
-    card = qualify(NAME, limit=1, settings={"resources.compat": True})
+    assert qualify(NAME, limit=1, odd=0).passed  # tests/qualify/test_odd_answers.py plays odd answers
+    card = qualify(NAME, limit=1, odd=0, settings={"resources.compat": True})
     assert not card.passed
     assert card.best_exploit is not None
     assert card.best_exploit.best == "verdict/fence"
