@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ludus_lab.tau2.domains import database_changes, fresh
 
 
-class Call(NamedTuple):
+class MadeCall(NamedTuple):
     """A call of the assistant or of the user."""
 
     name: str
@@ -32,7 +32,7 @@ def examine(
     initial_state: dict[str, Any] | None,
     criteria: dict[str, Any],
     environment: Any,
-    calls: list[Call],
+    calls: list[MadeCall],
     texts: list[str],
 ) -> Findings:
     """Compare a conversation with a task's criteria. `texts` are the messages of the assistant."""
@@ -80,7 +80,7 @@ def _assertions(criteria: dict[str, Any], environment: Any, problems: list[str])
         return 0.0
 
 
-def _made(action: dict[str, Any], calls: list[Call]) -> bool:
+def _made(action: dict[str, Any], calls: list[MadeCall]) -> bool:
     """Whether a call has the action's name and arguments: those in `compare_args`, else all of the call's."""
     for call in calls:
         if call.name != action["name"]:

@@ -17,7 +17,7 @@ from ludus.response import Item, is_message, texts_of
 from ludus.runtime.threads import in_thread
 from ludus.tools import Tool, ToolError, not_found
 from ludus_lab.tau2.domains import drop_copies, fresh, schemas, tables, too_much
-from ludus_lab.tau2.judging import Call, examine
+from ludus_lab.tau2.judging import MadeCall, examine
 
 #: tau2 ends a conversation after this many calls that failed.
 MOST_ERRORS = 10
@@ -126,8 +126,8 @@ class Tau2(Resources):
             return Verdict(
                 float(ending.by_user), problem="" if ending.by_user else f"ended by {ending.reason}", **values
             )
-        calls = [Call(call["name"], arguments_of(call["arguments"]) or {}) for call in response.function_calls]
-        calls += [Call(call.name, arguments_of(call.arguments) or {}) for call in ending.user_calls]
+        calls = [MadeCall(call["name"], arguments_of(call["arguments"]) or {}) for call in response.function_calls]
+        calls += [MadeCall(call.name, arguments_of(call.arguments) or {}) for call in ending.user_calls]
         texts = [texts_of(item) for item in [*task.input, *response.output] if is_message(item)]
         findings = examine(task.domain, task.initial_state, criteria, self.environment, calls, texts)
         basis = criteria.get("reward_basis") or BASIS
