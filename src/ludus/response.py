@@ -48,7 +48,7 @@ class FunctionCallOutput(TypedDict):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: str
+    output: str | list[dict[str, Any]]
 
 
 class Reasoning(TypedDict):
@@ -80,9 +80,28 @@ def function_call(name: str, arguments: str | dict[str, Any], *, call_id: str) -
     }
 
 
+class PicturedText(str):
+    """What a tool returns to show pictures beside its text. `images` are data URLs.
+
+    return PicturedText("The page now:", f"data:image/png;base64,{encoded}")
+    """
+
+    images: tuple[str, ...]
+
+    def __new__(cls, text: str, *images: str) -> PicturedText:
+        """A text and its pictures."""
+        pictured = super().__new__(cls, text)
+        pictured.images = images
+        return pictured
+
+
 def function_call_output(call_id: str, output: str) -> Item:
-    """The output of a function call, as an item."""
-    return {"type": "function_call_output", "call_id": call_id, "output": output}
+    """The output of a function call, as an item. A `PicturedText` becomes an `input_text` and `input_image` parts."""
+    content: str | list[dict[str, str]] = output
+    if isinstance(output, PicturedText):
+        images = [{"type": "input_image", "image_url": url, "detail": "auto"} for url in output.images]
+        content = [{"type": "input_text", "text": str(output)}, *images]
+    return {"type": "function_call_output", "call_id": call_id, "output": content}
 
 
 def reasoning(text: str, *, id: str = "rs_0") -> Item:

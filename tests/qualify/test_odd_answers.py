@@ -35,6 +35,7 @@ SLOW = {
     "gymnasium": 2,
     "negotiation": 2,
     "chess": 3,
+    "browser": 6,
     "proofs": 6,
     "verilog": 3,
 }

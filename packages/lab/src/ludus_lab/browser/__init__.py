@@ -1,0 +1,1 @@
+"""Small web pages in a real browser, judged by the pages themselves."""
