@@ -1,0 +1,1 @@
+"""NetHack as text, with actions by name."""
