@@ -32,7 +32,7 @@ _LET_IN: list[tuple[str, int]] = []
 def _read(request: dict[str, Any]) -> None:
     try:
         is_file = stat.S_ISREG(os.stat(request["path"]).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # such as a link to where the box may not look
         is_file = False
     if not is_file:
         os._exit(_NOT_THERE)
