@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import py_compile
 import re
@@ -12,6 +13,7 @@ import pytest
 import ludus
 from ludus import Environment, ScriptedModel, UserError
 from ludus import environment as environment_module
+from ludus.errors import MissingExtra
 from ludus.folder import folders
 from ludus.models import open_model
 from ludus.qualify.oracle import Oracle
@@ -35,7 +37,9 @@ def test_every_built_in_environment_loads_and_has_five_valid_rows():
         assert environment.value
         from ludus.data.rows import Rows
 
-        assert Rows(environment.dataset(), environment.task).survey().rows >= 5
+        rows = Rows(environment.rows(), environment.task, 5, 0, environment.with_prompt)
+        with contextlib.suppress(MissingExtra):  # of a package that makes rows
+            assert rows.survey().rows >= 5
 
 
 def test_an_environment_folder_loads_by_path(tmp_path):

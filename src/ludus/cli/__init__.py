@@ -40,8 +40,19 @@ class _Stopped(Exception):
     """Ctrl-C in a command without its own message for it."""
 
 
+class _PipeClosed(Exception):
+    """The reader of the output (head, less) closed the pipe. Click would end with exit code 1 and not say why."""
+
+
 class _Commands(CommandGroup):
-    """Says which package has a missing command, and turns Ctrl-C into `_Stopped`."""
+    """Says which package has a missing command, and turns what click would hide into exceptions of ours."""
+
+    def make_context(self, *args: Any, **settings: Any) -> Any:
+        """Parse the words, and print the help text if they ask for it."""
+        try:
+            return super().make_context(*args, **settings)
+        except BrokenPipeError as error:
+            raise _PipeClosed from error
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; None if there is none."""
@@ -54,6 +65,8 @@ class _Commands(CommandGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise _Stopped from error
+        except BrokenPipeError as error:
+            raise _PipeClosed from error
 
 
 def _print_version() -> None:
@@ -137,12 +150,14 @@ def main() -> None:
     except Abort:
         print_error("stopped")
         sys.exit(1)
+    except (_PipeClosed, BrokenPipeError):
+        sys.exit(report_error(BrokenPipeError()))
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # click turned it into exit code 1
+        if isinstance(end.__context__, BrokenPipeError):  # rich turned it into exit code 1
             sys.exit(report_error(end.__context__))
         raise
     except Exception as error:
-        if debug and not isinstance(error, BrokenPipeError):
+        if debug:
             raise
         sys.exit(report_error(error))
 

@@ -169,7 +169,7 @@ _RANGES = (click.IntRange, _FloatRange)
 
 def _parameter(parameter: inspect.Parameter) -> click.Parameter:
     """What click needs to parse a parameter of a command."""
-    annotated, about = get_args(parameter.annotation)
+    annotated, about = get_args(parameter.annotation) or (parameter.annotation, Argument())
     kind = _without_none(annotated)
     many = get_origin(kind) is list
     kind = _type(get_args(kind)[0] if many else kind, about)

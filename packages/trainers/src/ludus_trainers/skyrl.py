@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from itertools import count
 from typing import Any, Unpack
 
@@ -23,7 +24,7 @@ from skyrl.train.generators.base import GeneratorInterface, TrajectoryID
 
 from ludus.collection.collection import Environments
 from ludus.collection.options import CollectArguments
-from ludus.train.group import TrainingGroup
+from ludus.train.group import TrainingGroup, TrainingMember
 from ludus.train.policy import GroupPolicy
 from ludus.train.rows import with_sampling
 from ludus_trainers.player import RolloutPlayer
@@ -69,7 +70,7 @@ class LudusGenerator(GeneratorInterface):
         )
         rows: dict[int, list[TrainingRow]] = {}
         for group, places in zip(played, groups.values(), strict=True):
-            by_member = [rows_of(member) for member in group.members][: len(places)]
+            by_member = [_rows_of(member) for member in group.members][: len(places)]
             by_member += [[] for _ in range(len(places) - len(by_member))]
             rows |= zip(places, by_member if self._step_wise else self._single(group, by_member), strict=True)
         return _output(rows, trajectories, self.player.counts - before)
@@ -103,6 +104,11 @@ def _engine(engine: Any) -> Any:
         return GeneratedIds(list(made["response_ids"][0]), logprobs[0] if logprobs else None, cut=cut)
 
     return generate
+
+
+def _rows_of(member: TrainingMember) -> list[TrainingRow]:
+    """The rows of a member. SkyRL reads one reward of a rollout, so that its threads cannot have their own."""
+    return [replace(row, reward=float(member.reward or 0.0)) for row in rows_of(member)]
 
 
 def _output(rows: dict[int, list[TrainingRow]], trajectories: list[Any], counts: Counter[str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ludus.train.conformance.script import ConformanceScript, ScriptedRollout, ScriptedSequence, script
@@ -31,7 +31,11 @@ class Delivered:
 
 
 class TrainerAdapter(Protocol):
-    """What `ludus conformance` checks. `several_sequences` says whether one rollout may be several sequences."""
+    """What `ludus conformance` checks. `several_sequences` says whether one rollout may be several sequences.
+
+    An adapter may also say what its trainer cannot do: `threads = False` trains on the main thread of a rollout only,
+    and `thread_rewards = False` gives all threads the reward of the rollout.
+    """
 
     name: str
     several_sequences: bool
@@ -72,7 +76,8 @@ def check(adapter: TrainerAdapter) -> ConformanceReport:
         by_task[task].append(sample)
         groups.setdefault(sample.group, set()).add(task)
     for name, rollouts in scripted.tasks.items():
-        trained = [rollout for rollout in rollouts if _trains(rollout, adapter.several_sequences)]
+        trained = [_as_taken(rollout, adapter) for rollout in rollouts]
+        trained = [rollout for rollout in trained if _trains(rollout, adapter.several_sequences)]
         report.problems[name] += _task_problems(trained, by_task[name])
         if len({sample.group for sample in by_task[name]}) > 1:
             report.problems[name].append("its sequences are in different groups")
@@ -80,6 +85,14 @@ def check(adapter: TrainerAdapter) -> ConformanceReport:
         if len(tasks) > 1:
             report.problems[min(tasks)].append(f"one group holds several tasks: {', '.join(sorted(tasks))}")
     return report
+
+
+def _as_taken(rollout: ScriptedRollout, adapter: TrainerAdapter) -> ScriptedRollout:
+    """A rollout as far as a trainer can take it."""
+    threads = rollout.threads if getattr(adapter, "threads", True) else []
+    if not getattr(adapter, "thread_rewards", True):
+        threads = [replace(thread, reward=None) for thread in threads]
+    return replace(rollout, threads=threads)
 
 
 def _trains(rollout: ScriptedRollout, several: bool) -> bool:

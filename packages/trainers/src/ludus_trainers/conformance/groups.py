@@ -21,6 +21,7 @@ class TinkerAdapter:
 
     name = "tinker"
     several_sequences = True
+    threads = False
 
     def deliver(self, script: ConformanceScript) -> list[Delivered]:
         """Roll out one group for each task."""
@@ -90,6 +91,7 @@ class ArtAdapter:
 
     name = "art"
     several_sequences = True
+    threads = False
 
     def deliver(self, script: ConformanceScript) -> list[Delivered]:
         """Tokenise the trajectory groups of a feed."""

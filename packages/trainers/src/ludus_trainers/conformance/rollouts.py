@@ -96,6 +96,7 @@ class SkyRlAdapter:
 
     name = "skyrl"
     several_sequences = False
+    thread_rewards = False
 
     def deliver(self, script: ConformanceScript) -> list[Delivered]:
         """Generate one batch of all groups."""
