@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -27,8 +26,11 @@ pytestmark = [
 #: How often each program is killed. LUDUS_KILLS=20 kills as often as docs/harnesses.md says.
 KILLS = int(os.environ.get("LUDUS_KILLS", "2"))
 
-#: Programs whose requests never repeat: OpenHands tells the model the time.
+#: Programs whose requests do not repeat, at least not always. OpenHands tells the model the time, so it starts over.
+#: The others write what differs into the output of a command: Codex a random id and the seconds, Gemini CLI and Qwen
+#: Code the number of a process.
 STARTS_OVER = ("openhands",)
+VARIES = (*STARTS_OVER, "codex", "gemini-cli", "qwen-code")
 
 #: A model that notes each call, and kills its process in the middle of the one that KILL_AT names: rollout and call.
 #: Ids of calls are random, as those of real models are. A program without tools is asked for a file's name until its
@@ -51,7 +53,8 @@ policy = ShellPolicy(declaration, [f"echo hi >> hello.txt # {number}" for number
 
 
 async def respond(request):
-    os.write(LOG, f"{request.session} {request.turn}\\n".encode())
+    rollout = request.session.partition("/")[0]
+    os.write(LOG, f"{rollout} {request.turn}\\n".encode())
     await asyncio.sleep(0.5)  # answers before this one are written meanwhile
     if "KILL_AT" in os.environ:
         number, call = map(int, os.environ["KILL_AT"].split())
@@ -113,16 +116,14 @@ class KilledProgram:
 @pytest.mark.parametrize("name", ALL_HARNESSES)
 def test_a_program_killed_in_the_middle_of_its_rollout_goes_on_there(name: str, tmp_path: Path) -> None:
     calls = 4 if read_declaration(name).edit is not None else 5
-    killed, chosen = KilledProgram(tmp_path, name, KILLS), random.Random(KILLS)
+    killed = KilledProgram(tmp_path, name, KILLS)
     for number in range(KILLS):
-        killed.kill_at(number, chosen.randrange(2, calls + 1))
+        killed.kill_at(number, calls - number % (calls - 1))  # the last call, the one before, and so on to the second
         until(lambda: not list(processes_of(name)))
     rollouts = killed.finish()
     assert [row["reward"] for row in rollouts] == [1.0] * KILLS
     assert [len(row["model_calls"]) for row in rollouts] == [calls] * KILLS
     checkpoints = orjson.loads((tmp_path / "out/metrics.json").read_bytes())["checkpoints"]
-    if name in STARTS_OVER:
-        assert checkpoints["started_over"] == 1, "of the rollout that was killed last"
-    else:
-        assert checkpoints["started_over"] == 0
-        assert Counter(killed.asked) == dict.fromkeys(set(killed.asked), calls + 1), "a kill costs the call in flight"
+    assert checkpoints["started_over"] == (name in STARTS_OVER), "of the rollout that was killed last"
+    most = 2 * calls if name in VARIES else calls + 1  # a kill costs the call in flight
+    assert max(Counter(killed.asked).values()) <= most, killed.asked
