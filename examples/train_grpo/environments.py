@@ -1,4 +1,5 @@
-"""Three environments that are small enough to learn in minutes, with rewards that are graded from the start.
+"""Three environments that are small enough to learn in minutes, with rewards that are graded from the start, and one
+of Ludus.
 
 A small model is rarely right at first. A reward of 0 or 1 would give it groups of equal rewards, and no gradient.
 
@@ -7,6 +8,7 @@ A small model is rarely right at first. A reward of 0 or 1 would give it groups 
 | `find_digit` | the micro model, on a CPU | a digit and a sign, in either order; answer the digit |
 | `sort_numbers` | SmolLM2-135M, on a GPU | answer five numbers in ascending order |
 | `additions` | SmolLM2-135M, on a GPU | several turns: add numbers to a counter with a tool, one call for each |
+| `text_to_sql` | a model that writes SQL, on a GPU | the built-in environment, with the rows of `sql_rows.py` |
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import random
 import re
 from collections.abc import Callable
 from typing import Any
+
+from sql_rows import sql_rows
 
 import ludus
 from ludus import Resources, Response, Verdict, tool
@@ -119,8 +123,9 @@ def _different(count: int, seed: int, draw: Callable[[random.Random], list[int]]
 
 
 #: For each name: the environment, its rows, and the settings of a collection.
-ENVIRONMENTS: dict[str, tuple[type[Resources], Callable[[int, int], list[Row]], dict[str, Any]]] = {
+ENVIRONMENTS: dict[str, tuple[type[Resources] | str, Callable[[int, int], list[Row]], dict[str, Any]]] = {
     "find_digit": (FindDigit, find_digit_rows, {}),
     "sort_numbers": (SortNumbers, sort_numbers_rows, {}),
     "additions": (Additions, additions_rows, {"agent.max_steps": 4}),
+    "text_to_sql": ("text_to_sql", sql_rows, {}),
 }

