@@ -101,6 +101,8 @@ class Run:
         rows = make_rows(options.train_tasks + options.held_out, options.seed)
         self.train_rows, self.held_out = rows[: -options.held_out], rows[-options.held_out :]
         self.weights, self.tokenizer = load_model(options.model, options.seed)
+        self.began = time.perf_counter()
+        self.skipped = 0  # steps whose gradient was not finite
         self.steps: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
         self.player = Player(self.environment, self.tokenizer, self.settings, options.max_batch, options.seed)
@@ -112,7 +114,7 @@ class Run:
         """Train, evaluate every few steps, and write the files."""
         from trl import GRPOConfig, GRPOTrainer
 
-        options, began = self.options, time.perf_counter()
+        options, self.began = self.options, time.perf_counter()
         completions = options.groups * options.group_size
         micro_batch = options.micro_batch or completions
         if completions % micro_batch:
@@ -145,10 +147,13 @@ class Run:
             trainer.train()
         finally:
             self.rollouts.close()
-        return self._write(time.perf_counter() - began)
+        return self._write()
 
     def evaluate(self, step: int) -> None:
-        """Play the held-out tasks through the collector: greedily, and several times with sampling if asked for."""
+        """Play the held-out tasks through the collector: greedily, and several times with sampling if asked for.
+
+        Writes the metrics so far, so that a run that is stopped keeps them.
+        """
         began, options = time.perf_counter(), self.options
         folder = options.output / "evaluations"
         measured = self.player.measure(self.weights, self.held_out, step, output=folder / f"greedy-{step:04}")
@@ -167,14 +172,32 @@ class Run:
         self.evaluations.append(measured)
         sampled = f", sampled {measured['sampled']:.3f}" if options.samples else ""
         self.say(f"step {step}: held-out reward {measured['reward']:.3f}{sampled}, exact {measured['exact']:.0%}")
+        self._write()
+
+    def log(self, step: int, numbers: dict[str, Any]) -> None:
+        """Keep what the trainer logged about a step."""
+        logged = {name: value for name, value in numbers.items() if isinstance(value, (int, float))}
+        self.steps.append({"step": step, **logged})
+        self.say(f"step {step}: training reward {logged['reward']:.3f}, {logged.get('step_time', 0):.1f} s")
+
+    def skip_unless_finite(self, step: int, model: Any) -> None:
+        """Drop the gradients of a step if one is not finite: a single one would make all weights so."""
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        if all(bool(gradient.isfinite().all()) for gradient in gradients):
+            return
+        self.skipped += 1
+        self.say(f"step {step}: skipped, its gradient is not finite")
+        for weight in model.parameters():
+            weight.grad = None
 
     def say(self, line: str) -> None:
         """Print a line of progress."""
         if not self.options.quiet:
             print(line, flush=True)
 
-    def _write(self, seconds: float) -> dict[str, Any]:
+    def _write(self) -> dict[str, Any]:
         options, times = self.options, self.rollouts.seconds
+        seconds = time.perf_counter() - self.began
         evaluating = sum(evaluation["seconds"] for evaluation in self.evaluations)
         generating, rolling = times["generation"], times["rollouts"]
         shares = {
@@ -188,6 +211,7 @@ class Run:
             "seconds": round(seconds, 3),
             "shares_of_time": {name: round(share, 4) for name, share in shares.items()},
             "completions": dict(self.rollouts.counts),
+            "skipped_steps": self.skipped,
             "evaluations": self.evaluations,
             "steps": self.steps,
         }
@@ -205,8 +229,10 @@ def _progress(run: Run) -> Any:
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "reward" in logs:
-                kept = {name: value for name, value in logs.items() if isinstance(value, (int, float))}
-                run.steps.append({"step": state.global_step, **kept})
+                run.log(state.global_step, logs)
+
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            run.skip_unless_finite(state.global_step + 1, model)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             step, options = state.global_step, run.options
