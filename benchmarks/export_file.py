@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from ludus_data.export.exporting import export
+from ludus_data.export.registry import FORMATS
 from measure import rss_bytes, run_json
 from verify_file import floor
 from verify_file import make as make_verified
-
-from ludus.data.export.exporting import export
-from ludus.data.export.registry import FORMATS
 
 ROWS = 100_000
 MANY = 1_000_000

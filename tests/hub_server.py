@@ -18,6 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import pytest
+
 TOKEN = "hf_a_token_of_the_test"
 
 
@@ -253,3 +255,16 @@ def _card(readme: bytes) -> dict[str, Any]:
 
     parts = readme.decode().split("---\n")
     return yaml.safe_load(parts[1]) if len(parts) > 2 else {}
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A hub, and a cache of its own for each test."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with running_hub() as found:
+        monkeypatch.setenv("HF_ENDPOINT", found.url)
+        yield found

@@ -18,7 +18,8 @@ SOURCE = _ROOT / "src" / "ludus"
 
 #: Where the import packages lie whose modules the pages show. Names without one of these before them are of `ludus`.
 _PACKAGES = {
-    name: _ROOT / "packages" / name.removeprefix("ludus_") / "src" / name for name in ("ludus_credit", "ludus_trainers")
+    name: _ROOT / "packages" / name.removeprefix("ludus_") / "src" / name
+    for name in ("ludus_credit", "ludus_data", "ludus_trainers")
 }
 
 
@@ -51,11 +52,13 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     ),
     "sandbox": ("ludus.sandbox", "Running code that nobody trusts.", _in("sandbox", "protocol resources choice")),
     "data": (
-        "ludus.data",
-        "The work of `ludus data` as functions.",
-        _in(
-            "data", "sources convert mapping validate prepare split dedupe overlap sample stats filters transfer export"
-        ),
+        "ludus.data and ludus_data",
+        "Sources of rows, and the work of `ludus data` as functions: `pip install ludus-data`.",
+        [
+            "data.sources",
+            *_in("ludus_data", "convert mapping validate prepare split dedupe overlap sample stats filters transfer"),
+            "ludus_data.export",
+        ],
     ),
     "train": (
         "ludus.train",

@@ -80,7 +80,7 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
             "ludus.serve.plan:Server": "one server of such a plan",
             "ludus.serve.policies:Policy": "the field `policy` of a request to `/run`",
             "ludus.profile.prices:Price": "one entry of the file of `ludus profile --prices`",
-            "ludus.data.mapping:RowMapping": "the file of `ludus data convert --layout FILE`",
+            "ludus_data.mapping:RowMapping": "the file of `ludus data convert --layout FILE`",
         },
     ),
     (

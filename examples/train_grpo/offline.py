@@ -34,12 +34,12 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from environments import ENVIRONMENTS
+from ludus_data.export.format import Choices
+from ludus_data.export.pairs import PairRule
+from ludus_data.filters import Filters
 from policy import Player, Row, dataset, load_model, options_of, run_trainer, trainer_settings, write_json
 
 import ludus
-from ludus.data.export.format import Choices
-from ludus.data.export.pairs import PairRule
-from ludus.data.filters import Filters
 from ludus.errors import UserError
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ludus.runtime.moved import find_moved_modules
+
 if TYPE_CHECKING:
     from ludus.agent import Agent, AgentConfig
     from ludus.api import collect, collect_async, stream
@@ -75,6 +77,8 @@ _NAMES = {
     "task": ("Task",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+find_moved_modules()
 
 
 def __getattr__(name: str) -> Any:

@@ -10,11 +10,11 @@ from pathlib import Path
 import forked
 import orjson
 import pytest
+from ludus_data.export.exporting import export
 from viewing import Visitor, until_indexed, viewing
 
 import ludus
 from ludus import ScriptedModel, UserError
-from ludus.data.export.exporting import export
 from ludus.train.stored import stored_groups
 
 SOURCE = """

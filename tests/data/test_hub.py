@@ -10,13 +10,13 @@ from pathlib import Path
 import orjson
 import pytest
 from hub_server import TOKEN
+from ludus_data.validate import validate
 
 import ludus
 from ludus import Environment, UserError
 from ludus.data.hub import HubReference
 from ludus.data.hub_splits import split_files
 from ludus.data.sources import read_lines
-from ludus.data.validate import validate
 from ludus.dataset import Dataset
 
 ROWS = [{"responses_create_params": {"input": f"What is {n}?"}, "expected_answer": str(n)} for n in range(4)]

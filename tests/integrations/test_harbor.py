@@ -13,9 +13,9 @@ import pytest
 from harbor_boxes import TASKS, needs_images, new_cache, played
 from hypothesis import given
 from hypothesis import strategies as st
+from ludus_data.convert import convert
 
 from ludus import Environment, Failure, UserError
-from ludus.data.convert import convert
 from ludus.environments.terminal.settings import TaskSettings, filled
 from ludus.environments.terminal.verdicts import rewards_of
 from ludus.qualify import planting

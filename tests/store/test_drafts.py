@@ -5,8 +5,8 @@ import stat
 from pathlib import Path
 
 import pytest
+from ludus_data.dedupe import dedupe
 
-from ludus.data.dedupe import dedupe
 from ludus.errors import UserError
 from ludus.store.drafts import draft, write_whole
 

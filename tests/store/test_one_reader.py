@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ludus_credit.crediting import Crediting
+from ludus_data.export.exporting import export
 
 import ludus
 from ludus import Resources, Response, ScriptedModel, UserError
 from ludus.cli.show import show
 from ludus.compare.scores import Scores
-from ludus.data.export.exporting import export
 from ludus.profile.profile import Profile
 from ludus.rescore.recall import recall
 from ludus.rescore.rescoring import rescore

@@ -9,16 +9,16 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ludus_data.dedupe import dedupe
+from ludus_data.inputs import Inputs
+from ludus_data.mapping import RowMapping
+from ludus_data.overlap import overlap
+from ludus_data.sample import sample
+from ludus_data.split import split
+from ludus_data.stats import stats
 
 from ludus import Task, UserError
-from ludus.data.dedupe import dedupe
-from ludus.data.inputs import Inputs
-from ludus.data.mapping import RowMapping
-from ludus.data.overlap import overlap
 from ludus.data.rows import Rows
-from ludus.data.sample import sample
-from ludus.data.split import split
-from ludus.data.stats import stats
 from ludus.store.strict import refuse_duplicate_keys
 
 

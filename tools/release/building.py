@@ -20,6 +20,7 @@ PROJECTS = {
     "packages/bench": "ludus_bench",
     "packages/browser": "ludus_browser",
     "packages/credit": "ludus_credit",
+    "packages/data": "ludus_data",
     "packages/inspect": "ludus_inspect",
     "packages/lab": "ludus_lab",
     "packages/nemo-gym": "ludus_nemo_gym",

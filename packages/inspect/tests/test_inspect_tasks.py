@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from inspect_python import TASKS, inspect_python
+from ludus_data.export.exporting import export
+from ludus_data.filters import Filters
 
 import ludus
-from ludus.data.export.exporting import export
-from ludus.data.filters import Filters
 from ludus.errors import Failure, UserError
 from ludus.model import Request
 from ludus.models.scripted import ScriptedModel

@@ -9,10 +9,10 @@ from typing import Any
 
 import ludus_lab.pictures
 import pytest
+from ludus_data.export.exporting import export
 
 import ludus
 from ludus import ScriptedModel
-from ludus.data.export.exporting import export
 from ludus.dialects.chat import request_from_chat, to_chat
 from ludus.dialects.gemini import request_from_gemini
 from ludus.dialects.messages import request_from_messages

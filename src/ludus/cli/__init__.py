@@ -20,7 +20,7 @@ from ludus.runtime.unawaited import explain_unawaited
 #: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
 COMMANDS = tuple(
     "envs collect merge chat new show view verify recall compare conformance profile qualify serve status "
-    "doctor sandbox harness model data".split()
+    "doctor sandbox harness model".split()
 )
 
 #: The entry point group of commands in other packages: functions as in `ludus.cli.commands`, or groups.
@@ -30,6 +30,7 @@ _PACKAGES = {
     "bench": ("measures rollouts a second and what limits them", "bench"),
     "browse": ("shows runs in the terminal", "browser"),
     "credit": ("estimates what every turn of a rollout was worth", "credit"),
+    "data": ("converts, checks, prepares and exports datasets", "data"),
 }
 
 #: write() fails with these for a full disk, an exceeded quota, a file size limit and a closed terminal.
@@ -80,7 +81,7 @@ def command_line(*names: str) -> CommandGroup:
     """The command line with these commands, or with all of them and those of other packages."""
     app = _Commands(ludus)
     app.context_settings = {"help_option_names": ["-h", "--help"]}
-    commands = {name: getattr(import_module(f"ludus.cli.{name}"), name) for name in names or COMMANDS}
+    commands = {name: _command(name) for name in names or COMMANDS}
     if not names:
         commands |= _other_commands()
     for name in sorted(commands, key=lambda name: isinstance(commands[name], CommandGroup)):  # groups stand last
@@ -89,17 +90,17 @@ def command_line(*names: str) -> CommandGroup:
     return app
 
 
+def _command(name: str) -> Any:
+    """The function or the group of a command."""
+    return packaged_command(name) if name in _PACKAGES else getattr(import_module(f"ludus.cli.{name}"), name)
+
+
 def packaged_command(name: str) -> Any:
     """The command of this name in a package of ours. Raises a `UserError` with the pip command if it is missing."""
-    from importlib.metadata import entry_points
+    from ludus.runtime.installed import packaged
 
-    from ludus.errors import missing_package
-
-    installed = entry_points(group=_GROUP, name=name)
-    if not installed:
-        purpose, package = _PACKAGES[name]
-        raise missing_package(f"ludus {name} ({purpose})", package)
-    return installed[name].load()
+    purpose, package = _PACKAGES[name]
+    return packaged(_GROUP, name, f"ludus {name} ({purpose})", package)
 
 
 def _other_commands() -> dict[str, Any]:
@@ -133,7 +134,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        typed = [name for name in COMMANDS if arguments[:1] == [name]]
+        typed = [name for name in (*COMMANDS, *_PACKAGES) if arguments[:1] == [name]]
         code = command_line(*typed)(args=arguments or ["--help"], prog_name="ludus", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where a write error can still be reported

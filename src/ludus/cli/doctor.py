@@ -21,6 +21,7 @@ PACKAGES = {
     "bench": "ludus bench: rollouts a second, and what limits them",
     "browser": "ludus browse: runs in a terminal",
     "credit": "ludus credit: which turn earned the reward",
+    "data": "ludus data: datasets converted, checked, prepared and exported",
     "inspect": "tasks of Inspect, and its logs",
     "lab": "environments of real tasks that packages bring along",
     "nemo-gym": "NeMo Gym's commands and Python names",

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from importlib.metadata import entry_points
 from typing import Protocol
 
 from ludus.collection.metrics import Metrics
 from ludus.collection.plan import CollectionPlan
 from ludus.collection.progress import Progress
 from ludus.collection.recording import Sink
-from ludus.errors import missing_package
+from ludus.runtime.installed import packaged
 
 #: The entry point group: a function that opens a `RunObserver` for a `CollectionPlan`.
-_GROUP, _NAME = "ludus.observers", "telemetry"
+_GROUP = "ludus.observers"
 
 
 class RunObserver(Protocol):
@@ -40,8 +39,6 @@ def open_observer(plan: CollectionPlan) -> RunObserver | None:
     wanted = plan.options.telemetry
     if not wanted.otel and wanted.metrics_port is None and not wanted.log_to:
         return None
-    installed = entry_points(group=_GROUP, name=_NAME)
-    if not installed:
-        raise missing_package("what --otel, --metrics-port and --log-to need", "telemetry")
-    observer: RunObserver = installed[_NAME].load()(plan)
+    opening = packaged(_GROUP, "telemetry", "what --otel, --metrics-port and --log-to need", "telemetry")
+    observer: RunObserver = opening(plan)
     return observer

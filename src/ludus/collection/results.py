@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from ludus.collection.columns import columns_of
 from ludus.collection.metrics import Metrics
@@ -21,14 +21,12 @@ from ludus.errors import Failure, UserError
 from ludus.outcome import Outcome
 from ludus.record import verifier_of
 from ludus.rollout import Rollout
+from ludus.runtime.installed import packaged
 from ludus.store.drafts import write_whole
 from ludus.store.files import read_json_object
 from ludus.store.run import indented_json
 from ludus.store.stored_run import StoredRun
 from ludus.tokens import Sequence
-
-if TYPE_CHECKING:
-    from ludus.data.export.exporting import Exported
 
 
 class Results:
@@ -210,13 +208,12 @@ class Run(Results):
         """Every attempt, and whether it is how its rollout ended: not if it failed and was tried again."""
         return self.stored.attempts()
 
-    def export(self, to: str, output: str | Path, **options: Any) -> Exported:
-        """Write a training set in the format `to`, as `ludus data export` does. See `ludus.data.export.exporting`.
+    def export(self, to: str, output: str | Path, **options: Any) -> Any:
+        """Write a training set in the format `to`, as `ludus data export` does.
 
         run.export("dpo", "dpo.jsonl", pairs=PairRule(margin=0.5))
         """
-        from ludus.data.export.exporting import export
-
+        export = packaged("ludus.exports", "export", "run.export", "data")
         return export(self.files.rollouts, to, output, **options)
 
     @property

@@ -1,1 +1,1 @@
-"""Data: rows from anybody's files to tasks, and rollouts to anybody's training set."""
+"""Data: rows from anybody's files to tasks, and advantages. `ludus data` is in the package ludus-data."""

@@ -7,11 +7,23 @@ import os
 import sys
 from functools import lru_cache
 from importlib.metadata import EntryPoints
+from typing import Any
+
+from ludus.errors import missing_package
 
 
 def entry_points(group: str) -> EntryPoints:
     """The entry points of a group. A package that is installed while this process runs is seen."""
     return _read(group, tuple((place, _changed(place)) for place in sys.path))
+
+
+def packaged(group: str, name: str, what: str, package: str) -> Any:
+    """What the entry point `name` of a package of ours stands for. If the package is missing, the `UserError` says
+    what is missing and names the pip command."""
+    installed = entry_points(group).select(name=name)
+    if not installed:
+        raise missing_package(what, package)
+    return installed[name].load()
 
 
 @lru_cache(maxsize=32)

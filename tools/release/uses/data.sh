@@ -1,4 +1,5 @@
 # rollouts are exported as Parquet, and tasks are read from Parquet and .zst files
+# without: pip install ludus-data
 echo '["The answer is \\boxed{A}."]' > script.yaml
 ludus collect mcqa --model scripted:script.yaml --limit 2 --output run
 ludus data export run --to verl --output tasks.parquet

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import IO, Any
 
 import orjson
+from ludus_data.export.conversation import LeftOut
+from ludus_data.export.format import ExportRow, Format, Packed, Unit, Writer
+from ludus_data.recorded import Sample
 
 import ludus
-from ludus.data.export.conversation import LeftOut
-from ludus.data.export.format import ExportRow, Format, Packed, Unit, Writer
-from ludus.data.recorded import Sample
 from ludus.dialects.chat_items import to_messages
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode

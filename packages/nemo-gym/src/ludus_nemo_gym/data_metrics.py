@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ludus.data.field_stats import NumberSummary
+from ludus_data.field_stats import NumberSummary
+
 from ludus_nemo_gym.trees import Tree
 
 Row = dict[str, Any]

@@ -12,19 +12,24 @@ from typing import Any
 
 import orjson
 
-from ludus.data.prepare import MANIFEST, Preparation, SplitSource
 from ludus.data.row_checks import BadField
-from ludus.errors import UserError, did_you_mean
+from ludus.errors import UserError, did_you_mean, missing_package
 from ludus.store.drafts import write_whole
 from ludus.store.run import indented_json
 from ludus.task import Task
 from ludus_nemo_gym import hub
 from ludus_nemo_gym.config import GymConfig
-from ludus_nemo_gym.data_metrics import DataMetrics
 from ludus_nemo_gym.names import AGENTS, DATASET_TYPES
 from ludus_nemo_gym.search_paths import find_data, find_file
 from ludus_nemo_gym.servers import environment_servers, fronted_agents
 from ludus_nemo_gym.trees import Tree
+
+try:
+    from ludus_data.prepare import MANIFEST, Preparation, SplitSource
+
+    from ludus_nemo_gym.data_metrics import DataMetrics
+except ModuleNotFoundError as error:
+    raise missing_package("what prepares datasets", "data") from error
 
 Row = dict[str, Any]
 MODES = {"train_preparation": ("train", "validation", "benchmark"), "example_validation": ("example",)}

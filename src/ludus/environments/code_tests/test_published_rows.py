@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from ludus_data.commands import data as commands
 
 import ludus
 from ludus import ScriptedModel, Verdict
-from ludus.cli.data import data as commands
 from ludus.environments.code_tests.mapping import mapped
 from ludus.testing import judge, needs_sandbox
 
