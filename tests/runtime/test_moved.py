@@ -19,6 +19,7 @@ def test_a_moved_module_is_the_same_module_under_both_names():
     old = importlib.import_module("ludus.data.export.pairs")
     new = importlib.import_module("ludus_data.export.pairs")
     assert old is new
+    assert importlib.import_module("ludus.data.export").pairs is new
     assert new.__name__ == new.__spec__.name == "ludus_data.export.pairs"
 
 

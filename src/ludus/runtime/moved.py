@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -25,7 +26,8 @@ class MovedModules:
         if not package:
             return None
         try:
-            return ModuleSpec(name, _Loaded(import_module(new_name)))  # type: ignore[arg-type]  # `Loader` takes long to import
+            loaded = _Loaded(import_module(new_name))
+            return ModuleSpec(name, loaded, is_package=loaded.is_folder)  # type: ignore[arg-type]
         except ModuleNotFoundError as error:
             if error.name == new_name.partition(".")[0]:
                 from ludus.errors import missing_package
@@ -37,16 +39,21 @@ class MovedModules:
 
 
 class _Loaded:
-    """Gives out a module that is loaded already."""
+    """Gives out a module that is loaded already. A folder of modules gets a stand-in, so that Python does not find the
+    modules in it by itself and load them a second time."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module, self.spec = module, module.__spec__
+        self.is_folder = hasattr(module, "__path__")
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self.module
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None if self.is_folder else self.module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.spec  # Python has replaced it
+        if self.is_folder:
+            module.__getattr__ = partial(getattr, self.module)  # type: ignore[method-assign]
+        else:
+            module.__spec__ = self.spec  # Python has replaced it
 
 
 def moved(name: str) -> tuple[str, str]:
