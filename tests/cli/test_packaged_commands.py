@@ -14,7 +14,7 @@ from ludus.cli import main
 def install_commands(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
     """Make these the only commands that other packages bring."""
     entries = EntryPoints(EntryPoint(name, target, "ludus.commands") for name, target in targets.items())
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **wanted: entries.select(**wanted))
+    monkeypatch.setattr("ludus.runtime.installed.entry_points", lambda group: entries.select(group=group))
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoints
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from ludus import ScriptedModel, UserError
 
 @pytest.fixture
 def without_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ludus.collection.observers.entry_points", lambda **_: EntryPoints())
+    monkeypatch.setattr("ludus.collection.observers._GROUP", "ludus.a_group_without_entries")
     monkeypatch.setattr("ludus.errors.DISTRIBUTION", "a copy that pip did not install")
 
 

@@ -105,7 +105,7 @@ def packaged_command(name: str) -> Any:
 
 def _other_commands() -> dict[str, Any]:
     """The commands of other packages by name. A broken package is reported, and hides no other command."""
-    from importlib.metadata import entry_points  # takes longer than the rest of this module
+    from ludus.runtime.installed import entry_points  # takes longer to import than the rest of this module
 
     commands: dict[str, Any] = {}
     for entry in entry_points(group=_GROUP):
