@@ -19,7 +19,7 @@ SOURCE = _ROOT / "src" / "ludus"
 #: Where the import packages lie whose modules the pages show. Names without one of these before them are of `ludus`.
 _PACKAGES = {
     name: _ROOT / "packages" / name.removeprefix("ludus_") / "src" / name
-    for name in ("ludus_credit", "ludus_data", "ludus_trainers")
+    for name in ("ludus_bench", "ludus_credit", "ludus_data", "ludus_trainers")
 }
 
 
@@ -76,7 +76,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
         _in("qualify", "run card")
         + _in("rescore", "rescoring recall")
         + _in("compare", "comparison")
-        + _in("profile", "profile difficulty")
+        + _in("ludus_bench.profile", "profile difficulty")
         + _in("ludus_credit", "crediting"),
     ),
     "integrations": (

@@ -59,7 +59,6 @@ ROOMS = {
     "http": "HTTP",
     "integrations": "MCP",
     "models": "Models",
-    "profile": "ludus profile",
     "qualify": "ludus qualify",
     "remote": "Servers that you connect to",
     "rescore": "ludus verify and ludus recall",

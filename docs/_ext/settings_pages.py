@@ -79,7 +79,7 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
             "ludus.serve.plan:Plan": "servers that a Python program starts together",
             "ludus.serve.plan:Server": "one server of such a plan",
             "ludus.serve.policies:Policy": "the field `policy` of a request to `/run`",
-            "ludus.profile.prices:Price": "one entry of the file of `ludus profile --prices`",
+            "ludus.store.prices:Price": "one entry of the file of `ludus profile --prices`",
             "ludus_data.mapping:RowMapping": "the file of `ludus data convert --layout FILE`",
         },
     ),

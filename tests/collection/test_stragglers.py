@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 from interrupted import Asked, Compared, Ledger, adds, complete, records, rows
+from ludus_bench.profile.profile import Profile
 from waiting import until_async
 
 import ludus
 from ludus import UserError
 from ludus.compare.scores import Scores
-from ludus.profile.profile import Profile
 from ludus.response import Response, function_call, message
 from ludus.tokens import Tokens
 from ludus.view.live import LiveRuns

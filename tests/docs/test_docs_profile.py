@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ludus.profile.prices import read_prices
+from ludus.store.prices import read_prices
 
 PAGE = (Path(__file__).parents[2] / "docs" / "profile.md").read_text(encoding="utf-8")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_bench.profile.profile import Profile
 
 import ludus
 from ludus import Resources, Response, ScriptedModel
 from ludus.compare.scores import Scores
-from ludus.profile.profile import Profile
 from ludus.view.live_run import LiveRun
 from ludus.view.places import ViewedRun
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ludus_bench.profile.profile import Profile
 from ludus_credit.crediting import Crediting
 from ludus_data.export.exporting import export
 
@@ -22,7 +23,6 @@ import ludus
 from ludus import Resources, Response, ScriptedModel, UserError
 from ludus.cli.show import show
 from ludus.compare.scores import Scores
-from ludus.profile.profile import Profile
 from ludus.rescore.recall import recall
 from ludus.rescore.rescoring import rescore
 from ludus.store.counting import SeenRollouts

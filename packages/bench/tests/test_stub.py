@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ludus_bench.advice import first_bottleneck
 from ludus_bench.delays import LONGEST, Delay
+from ludus_bench.profile.synthetic import SyntheticModel
 from ludus_bench.stub_script import SyntheticScript
 
 from ludus.errors import UserError
 from ludus.model import Request
-from ludus.profile.synthetic import SyntheticModel
 
 TOOLS = [
     {"type": "function", "name": name, "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}

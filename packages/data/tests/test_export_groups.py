@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ludus_bench.profile.profile import Profile
 from ludus_data.export.exporting import export
 from ludus_data.export.grouping import GroupIndex, IndexedRollout, member_of
 from ludus_data.export.pairs import LENGTH, Pair, PairRule
@@ -20,7 +21,6 @@ from ludus_data.recorded import Sample
 from rollout_files import rollout, write
 
 import ludus
-from ludus.profile.profile import Profile
 from ludus.response import message
 from ludus.store.records import Place
 

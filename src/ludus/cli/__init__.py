@@ -19,7 +19,7 @@ from ludus.runtime.unawaited import explain_unawaited
 
 #: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
 COMMANDS = tuple(
-    "envs collect merge chat new show view verify recall compare conformance profile qualify serve status "
+    "envs collect merge chat new show view verify recall compare conformance qualify serve status "
     "doctor sandbox harness model".split()
 )
 
@@ -30,6 +30,7 @@ _PACKAGES = {
     "bench": ("measures rollouts a second and what limits them", "bench"),
     "browse": ("shows runs in the terminal", "browser"),
     "credit": ("estimates what every turn of a rollout was worth", "credit"),
+    "profile": ("finds the tasks worth training on, and puts an environment under load", "bench"),
     "data": ("converts, checks, prepares and exports datasets", "data"),
 }
 

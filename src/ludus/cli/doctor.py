@@ -18,7 +18,7 @@ _NAMES = 12
 
 #: What each package of ours adds.
 PACKAGES = {
-    "bench": "ludus bench: rollouts a second, and what limits them",
+    "bench": "ludus bench and ludus profile: what limits rollouts, which tasks to train on",
     "browser": "ludus browse: runs in a terminal",
     "credit": "ludus credit: which turn earned the reward",
     "data": "ludus data: datasets converted, checked, prepared and exported",

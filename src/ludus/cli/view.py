@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from ludus.cli.commands import Argument, Option
 
 if TYPE_CHECKING:
-    from ludus.profile.prices import Price
+    from ludus.store.prices import Price
     from ludus.view.serving import Viewer
 
 
@@ -51,8 +51,8 @@ def view(
     Example: ludus view runs/first --export report.html --query "outcome:failed"
     """
     from ludus.errors import UserError
-    from ludus.profile.prices import read_prices
     from ludus.runtime import running
+    from ludus.store.prices import read_prices
     from ludus.view.serving import Viewer
 
     if play_model is not None and not play:

@@ -11,6 +11,7 @@ from types import ModuleType
 
 #: The package that has what lay in a folder of ours, and where it lies there.
 MOVED = {
+    "profile": ("bench", ".profile"),
     "cli.data": ("data", ".commands"),
     "data": ("data", ""),
 }

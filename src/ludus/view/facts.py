@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ludus.outcome import UNREWARDED
-from ludus.profile.prices import cached_tokens, token_count
 from ludus.record import Row, asked, read_tool_errors, verifier_of
 from ludus.store.counting import attempt_of
+from ludus.store.prices import cached_tokens, token_count
 from ludus.store.statistics import finite_number
 from ludus.task import digest
 

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any
 
 from ludus.errors import UserError
-from ludus.profile.prices import Price
+from ludus.store.prices import Price
 from ludus.view.live_run import LiveRun
 from ludus.view.places import find_runs
 from ludus.view.texts import TextHelper

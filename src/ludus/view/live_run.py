@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from ludus.errors import UserError
 from ludus.http.messages import Refusal
-from ludus.profile.prices import Price
 from ludus.store.files import read_json_object
+from ludus.store.prices import Price
 from ludus.store.verifiers import verifier_warnings
 from ludus.view.cards import cards_of
 from ludus.view.index import RunIndex

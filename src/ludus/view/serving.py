@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ludus.http.listening import Listening, address, bind
-from ludus.profile.prices import Price
+from ludus.store.prices import Price
 from ludus.view.app import ViewApp
 from ludus.view.live import LiveRuns
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ludus.profile.prices import Costs, Price
 from ludus.store.figures import RewardFigures, Scale
+from ludus.store.prices import Costs, Price
 from ludus.store.verifiers import Verifiers
 from ludus.task import name_of_task
 from ludus.view.facts import STAGES

@@ -52,12 +52,12 @@ def bench(
     from ludus.cli.progress import Display
     from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
     from ludus.errors import UserError
-    from ludus.profile.figures import new_figure
     from ludus.runtime.settings import parse_assignments
     from ludus.store.drafts import write_whole
     from ludus.store.run import indented_json
     from ludus_bench.bench import Bench
     from ludus_bench.plots import plot_format, write_curves
+    from ludus_bench.profile.figures import new_figure
     from ludus_bench.table import show_bench
 
     if ray is not None and not http:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ludus.errors import UserError
-from ludus.profile.figures import COLOUR, FORMATS, SECOND_COLOUR, label_axes, new_figure, save_figure
+from ludus_bench.profile.figures import COLOUR, FORMATS, SECOND_COLOUR, label_axes, new_figure, save_figure
 
 
 def plot_format(path: Path) -> str:

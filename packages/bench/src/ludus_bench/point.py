@@ -23,10 +23,10 @@ from ludus.collection.collection import Collection
 from ludus.collection.collector import Collector
 from ludus.collection.options import Options
 from ludus.errors import UserError
-from ludus.profile.load import repeats_and_limit
 from ludus.runtime.encoding import encode
 from ludus.runtime.running import run
 from ludus_bench.delays import Delay
+from ludus_bench.profile.load import repeats_and_limit
 from ludus_bench.stub_model import StubModel
 from ludus_bench.stubs import stub_stats
 from ludus_bench.usage import UsageMeter

@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 from ludus.model import Request
-from ludus.profile.synthetic import SyntheticModel
 from ludus.response import Response
 from ludus_bench.delays import Delay
+from ludus_bench.profile.synthetic import SyntheticModel
 
 
 class StubModel(SyntheticModel):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from ludus.profile.synthetic import callable_tools, synthetic_items
+from ludus_bench.profile.synthetic import callable_tools, synthetic_items
 
 _RESPONSES, _CHAT = b"/v1/responses", b"/v1/chat/completions"
 

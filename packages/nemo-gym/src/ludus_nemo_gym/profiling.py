@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from ludus.errors import UserError
+from ludus.errors import UserError, missing_package
 from ludus.runtime.encoding import encode
 from ludus.serve.aggregate import aggregate
 from ludus.store.drafts import draft, write_whole
@@ -50,10 +50,14 @@ def write_profile(inputs: Path, rollouts: Path, *, partial: bool = False) -> lis
 
 def show_profile_of(rollouts: Path) -> None:
     """Print the tables of `ludus profile`. A row without a reward has no place in them, and is named instead."""
-    from ludus.cli.profile_view import show_profile
     from ludus.cli.screen import clean, stdout_console
-    from ludus.profile.profile import Profile
 
+    try:
+        from ludus_bench.profile.profile import Profile
+        from ludus_bench.profile_view import show_profile
+    except ModuleNotFoundError:
+        print(missing_package("ludus profile", "bench"))
+        return
     try:
         summary = Profile([rollouts]).summary()
     except UserError as error:

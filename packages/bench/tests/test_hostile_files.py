@@ -9,13 +9,13 @@ from typing import Any
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from ludus_bench.profile.profile import Profile
+from ludus_bench.profile_view import show_profile
 from profiled_runs import Words, collect
 
 from ludus import Environment
-from ludus.cli.profile_view import show_profile
 from ludus.cli.screen import safe_json, stdout_console
 from ludus.errors import UserError
-from ludus.profile.profile import Profile
 from ludus.rescore.recall import recall
 from ludus.store.stored_run import StoredRun
 

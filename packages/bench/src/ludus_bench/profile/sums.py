@@ -8,14 +8,14 @@ from typing import Any
 
 from ludus.collection.metrics import Metrics
 from ludus.outcome import Verdict
-from ludus.profile.components import Components
-from ludus.profile.lengths import Lengths
-from ludus.profile.prices import Costs, Price, cached_tokens, token_count
-from ludus.profile.tasks import TaskProfile, items_of
 from ludus.response import add_usage
 from ludus.rollout import Rollout
 from ludus.store.figures import Scale
+from ludus.store.prices import Costs, Price, cached_tokens, token_count
 from ludus.store.statistics import ClusteredMean, Comoments
+from ludus_bench.profile.components import Components
+from ludus_bench.profile.lengths import Lengths
+from ludus_bench.profile.tasks import TaskProfile, items_of
 
 #: How many tools are listed, those with the most calls first.
 MAX_TOOLS = 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ludus.profile.tasks import TaskProfile
 from ludus.store.statistics import Comoments, Mean
+from ludus_bench.profile.tasks import TaskProfile
 
 
 class LengthBins:

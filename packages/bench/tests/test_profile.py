@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ludus_bench.profile.difficulty import Band, write_difficulty, write_subset
+from ludus_bench.profile.policies import compare_policies
+from ludus_bench.profile.profile import Profile
 from profiled_runs import Others, Words, collect
 
 import ludus
 from ludus import Resources, ScriptedModel
 from ludus.errors import UserError
-from ludus.profile.difficulty import Band, write_difficulty, write_subset
-from ludus.profile.policies import compare_policies
-from ludus.profile.prices import Price, read_prices
-from ludus.profile.profile import Profile
+from ludus.store.prices import Price, read_prices
 from ludus.store.statistics import ClusteredMean
 
 

@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 import pytest
+from ludus_bench.profile.load import load_environment
 
 from ludus import Resources, Response, ScriptedModel, tool
 from ludus.errors import UserError
-from ludus.profile.load import load_environment
 
 ROWS = [{"responses_create_params": {"input": str(number)}} for number in range(3)]
 HELD = 1_000_000

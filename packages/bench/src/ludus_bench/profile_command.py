@@ -9,7 +9,7 @@ from ludus.cli.commands import Argument, Exit, Option
 from ludus.runtime.option_limits import MAX_INT64
 
 if TYPE_CHECKING:
-    from ludus.profile.profile import Profile
+    from ludus_bench.profile.profile import Profile
 
 
 def profile(
@@ -93,15 +93,15 @@ def _profile_runs(
     *,
     as_json: bool,
 ) -> None:
-    from ludus.cli.profile_view import show_comparison, show_profile
     from ludus.cli.screen import safe_json, say, stdout_console
     from ludus.errors import UserError
-    from ludus.profile.difficulty import Band
-    from ludus.profile.figures import FORMATS
-    from ludus.profile.policies import compare_policies
-    from ludus.profile.prices import read_prices
-    from ludus.profile.profile import Profile
+    from ludus.store.prices import read_prices
     from ludus.store.verifiers import verifier_warnings
+    from ludus_bench.profile.difficulty import Band
+    from ludus_bench.profile.figures import FORMATS
+    from ludus_bench.profile.policies import compare_policies
+    from ludus_bench.profile.profile import Profile
+    from ludus_bench.profile_view import show_comparison, show_profile
 
     if output is None and (filter_ is not None or plot is not None):
         raise UserError(f"{'--filter' if filter_ is not None else '--plot'} writes files", "Add --output DIR")
@@ -134,11 +134,11 @@ def _write(
     profiled: Profile, second: Profile | None, summary: dict[str, Any], output: Path, band: Any, plot: str | None
 ) -> dict[str, Any]:
     """Write the files into a folder. Returns their paths, and the counts of the subset."""
-    from ludus.profile.difficulty import write_difficulty, write_subset
-    from ludus.profile.plots import write_comparison, write_plots
-    from ludus.profile.policies import pass_rates_of_both
     from ludus.store.drafts import write_whole
     from ludus.store.run import indented_json
+    from ludus_bench.profile.difficulty import write_difficulty, write_subset
+    from ludus_bench.profile.plots import write_comparison, write_plots
+    from ludus_bench.profile.policies import pass_rates_of_both
 
     files = [output / "difficulty.jsonl"]
     subset = None
@@ -166,13 +166,13 @@ def _load(
     *,
     as_json: bool,
 ) -> None:
-    from ludus.cli.profile_view import show_load
     from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
     from ludus.errors import UserError
-    from ludus.profile.load import load_environment
     from ludus.runtime.settings import parse_assignments
     from ludus.store.drafts import write_whole
     from ludus.store.run import indented_json
+    from ludus_bench.profile.load import load_environment
+    from ludus_bench.profile_view import show_load
 
     if len(environments) != 1:
         raise UserError(f"--model puts load on one environment, and {len(environments)} are named", "Name one")

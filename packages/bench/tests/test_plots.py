@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_bench.profile.plots import write_comparison, write_plots
+from ludus_bench.profile.policies import pass_rates_of_both
+from ludus_bench.profile.profile import Profile
 from profiled_runs import collect
 
 from ludus import Resources, Response, Verdict
-from ludus.profile.plots import write_comparison, write_plots
-from ludus.profile.policies import pass_rates_of_both
-from ludus.profile.profile import Profile
 
 pytest.importorskip("matplotlib")
 

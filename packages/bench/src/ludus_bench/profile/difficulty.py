@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ludus.errors import UserError
-from ludus.profile.profile import Profile
-from ludus.profile.tasks import TaskProfile
 from ludus.runtime.encoding import encode
 from ludus.store.drafts import draft
+from ludus_bench.profile.profile import Profile
+from ludus_bench.profile.tasks import TaskProfile
 
 
 class Band(NamedTuple):

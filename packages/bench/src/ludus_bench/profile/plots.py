@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ludus.profile.figures import COLOUR, SECOND_COLOUR, SIZE, label_axes, new_figure, save_figure
-from ludus.profile.tasks import TaskProfile
+from ludus_bench.profile.figures import COLOUR, SECOND_COLOUR, SIZE, label_axes, new_figure, save_figure
+from ludus_bench.profile.tasks import TaskProfile
 
 #: How many tasks, environments, stages or components a figure names.
 MAX_NAMED = 25

@@ -7,8 +7,8 @@ from typing import Any
 from ludus.compare.comparison import compare
 from ludus.compare.scores import Scores, warnings_about
 from ludus.errors import UserError
-from ludus.profile.profile import Profile
-from ludus.profile.tasks import TaskProfile
+from ludus_bench.profile.profile import Profile
+from ludus_bench.profile.tasks import TaskProfile
 
 #: How many tasks are listed that the second policy passes more often, and how many that it passes less often.
 MAX_MOVED = 10

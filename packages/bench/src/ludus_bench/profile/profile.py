@@ -16,13 +16,13 @@ from ludus.collection.results import Run
 from ludus.compare.scores import LARGEST
 from ludus.errors import UserError
 from ludus.outcome import PASS_REWARD, Outcome
-from ludus.profile.prices import Price, token_count
-from ludus.profile.sums import Sums
-from ludus.profile.tasks import TaskProfile, written_characters
 from ludus.record import asked
 from ludus.rollout import Rollout
+from ludus.store.prices import Price, token_count
 from ludus.store.stored_run import RecordedScale, each_run_once
 from ludus.store.verifiers import Verifiers
+from ludus_bench.profile.sums import Sums
+from ludus_bench.profile.tasks import TaskProfile, written_characters
 
 
 class Profile:

@@ -20,13 +20,13 @@ from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models import open_model
-from ludus.profile.held import memory_per_session
-from ludus.profile.synthetic import SyntheticModel
 from ludus.resources import Resources
 from ludus.rollout import Job, Rollout
 from ludus.runtime.running import run_to_end
 from ludus.store.statistics import Distribution
 from ludus.tools import ToolError
+from ludus_bench.profile.held import memory_per_session
+from ludus_bench.profile.synthetic import SyntheticModel
 
 SESSIONS = 1000
 HELD_SESSIONS = 100
