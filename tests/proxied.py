@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 from ludus import Environment
-from ludus.agents.command_proxy import ProgramCalls, Proxy
+from ludus.agents.command_proxy import Proxy
+from ludus.agents.program_calls import ProgramCalls
 from ludus.episode import Episode, Limits
 from ludus.model import Model
 from ludus.rollout import Job

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from ludus.errors import Failure, Stage
-from ludus.response import Response, add_usage, less_usage
+from ludus.response import Item, Response, add_usage, less_usage
 from ludus.rollout import Job, Rollout
 from ludus.runtime.boundary import INTERRUPTS
 from ludus.thread import Thread
@@ -41,20 +41,33 @@ class SavesTurns(Protocol):
 
 
 class KnownCall(NamedTuple):
-    """An answer of the model from before the rollout was interrupted, and the record of its call."""
+    """An answer of the model from before the rollout was interrupted, and the record of its call.
+
+    `asked` are the items that the model read then, if the program has written some of them otherwise now.
+    """
 
     answer: dict[str, Any]
     record: dict[str, Any]
+    asked: list[Item] | None = None
 
 
 class KeepsCalls(Protocol):
     """Journals the model calls of a program that drives a rollout, and knows those of an earlier run."""
 
-    def known(self, key: str) -> KnownCall | None:
-        """The next answer to what was asked; None if nothing is known."""
+    @property
+    def has_answers(self) -> bool:
+        """Whether there are answers of an earlier run that nobody asked for yet."""
 
-    def keep(self, key: str, response: Response, record: dict[str, Any]) -> None:
-        """The model has answered: keep the answer."""
+    def known(self, key: str, alike: str) -> KnownCall | None:
+        """The next answer to what was asked, by its digest, or by its digest without volatile text; else None."""
+
+    def keep(
+        self, key: str, response: Response, record: dict[str, Any], alike: str, asked: list[Item] | None = None
+    ) -> None:
+        """The model has answered: keep the answer, and what was `asked` if that has volatile text."""
+
+    def counts(self) -> dict[str, int]:
+        """The answers of an earlier run: `kept_calls`, those `alike_calls` among them, and `lost_calls`."""
 
     def settle(self) -> Awaitable[None] | None:
         """What to await if kept answers are not safe yet."""

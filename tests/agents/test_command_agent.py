@@ -161,7 +161,7 @@ def test_turns_that_a_program_wrote_again_continue_the_tokens(tmp_path: Path, re
 @pytest.fixture
 def retried(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The calls that were made again, as they arrive."""
-    from ludus.agents.command_proxy import ProgramCalls
+    from ludus.agents.program_calls import ProgramCalls
 
     seen: list[Any] = []
     answer = ProgramCalls.answer

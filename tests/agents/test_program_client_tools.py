@@ -14,8 +14,8 @@ from proxied import proxied
 
 import ludus
 from ludus import Environment, ScriptedModel
-from ludus.agents.command_proxy import ProgramCalls
 from ludus.agents.harness.agent import HarnessAgent
+from ludus.agents.program_calls import ProgramCalls
 from ludus.dialects.chat import to_chat
 from ludus.model import Model, Request
 from ludus.response import Response, function_call, message

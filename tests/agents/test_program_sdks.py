@@ -15,7 +15,7 @@ import pytest
 from proxied import REQUESTS, proxied
 from waiting import until
 
-from ludus.agents.command_proxy import ProgramCalls
+from ludus.agents.program_calls import ProgramCalls
 from ludus.errors import Failure
 from ludus.model import Model, Request
 from ludus.response import Response, message

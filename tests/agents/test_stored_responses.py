@@ -10,7 +10,7 @@ import pytest
 from proxied import proxied
 
 from ludus.agents import stored_responses
-from ludus.agents.command_proxy import ProgramCalls
+from ludus.agents.program_calls import ProgramCalls
 from ludus.agents.stored_responses import StoredResponses
 from ludus.http.messages import Refusal
 from ludus.model import Model, Request

@@ -29,7 +29,8 @@ async def test_interrupted_rollouts_go_on_after_their_last_turn(tmp_path) -> Non
     assert records(tmp_path / "out") == records(tmp_path / "whole")
     assert all(turns == [4, 5, 6] for turns in second.turns.values())
     assert len(second.turns) == 6
-    assert result.metrics["checkpoints"] == {"resumed": 6, "turns_kept": 24, "started_over": 0}
+    nothing = {"turns_alike": 0, "turns_lost": 0, "started_over": 0}
+    assert result.metrics["checkpoints"] == {"resumed": 6, "turns_kept": 24, **nothing}
     assert not (tmp_path / "out" / "turns.jsonl").exists()
 
 
@@ -115,7 +116,8 @@ async def test_a_rollout_whose_tools_drift_starts_over_and_says_so(tmp_path, mon
     monkeypatch.setattr(Ledger, "extra", 5)
     result = await complete(Ledger, second, tmp_path / "out", resume=True, **given)
     assert all(turns == [*range(TURNS + 1)] for turns in second.turns.values())
-    assert result.metrics["checkpoints"] == {"resumed": 0, "turns_kept": 0, "started_over": 2}
+    nothing = {"resumed": 0, "turns_kept": 0, "turns_alike": 0}
+    assert result.metrics["checkpoints"] == {**nothing, "turns_lost": 2, "started_over": 2}
     assert any("2 interrupted rollouts started over" in each for each in result.warnings)
     await complete(Ledger, Asked(adds), tmp_path / "whole", **given)
     assert records(tmp_path / "out") == records(tmp_path / "whole")

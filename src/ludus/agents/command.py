@@ -28,7 +28,8 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 
 from ludus.agent import Agent, AgentConfig
-from ludus.agents.command_proxy import ProgramCalls, Proxy, ServerTools
+from ludus.agents.command_proxy import Proxy
+from ludus.agents.program_calls import ProgramCalls, ServerTools
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode
@@ -143,7 +144,9 @@ class CommandAgent(Agent):
 
 def note_changes(episode: Episode, program: ProgramCalls) -> None:
     """Record what the model got otherwise than the program sent it."""
-    notes = {"restored_items": str(program.restored)} if program.restored else {}
+    notes = program.journal.counts()
+    if program.restored:
+        notes["restored_items"] = str(program.restored)
     if program.asked_sampling:
         notes["asked_sampling"] = encode(program.asked_sampling).decode()[:512]
     if program.dropped_tools:

@@ -84,13 +84,6 @@ def _may_be_dropped(item: Item) -> bool:
     return item.get("type", "message") == "message" and not texts_of(item) and not _other_parts(item)
 
 
-def add_content(hasher: Any, items: list[Item]) -> None:
-    """Add the content of items to a digest: the same, however a program writes them."""
-    for item in items:
-        hasher.update(orjson.dumps(content_of(item), default=str))
-        hasher.update(b"\n")
-
-
 def content_of(item: Item) -> tuple[Any, ...]:
     """What an item says, without its ids, its status and the spelling of its JSON."""
     kind = item.get("type", "message")

@@ -8,14 +8,14 @@ summary. Which one is the main thread of the rollout is known when the program h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 
-from ludus.agents.echoes import Echo, add_content, echo_of, is_covered
+from ludus.agents.echoes import Echo, content_of, echo_of, is_covered
 from ludus.errors import Failure
 from ludus.response import Item, Items, Response, texts_of
 from ludus.thread import MAIN, Thread, ThreadKind
@@ -96,15 +96,18 @@ class ProgramConversation:
         echo = echo_of(self.history, items)
         return self._turn(echo, items, echo.theirs) if is_covered(self.history, echo) else None
 
-    def key(self, turn: Turn) -> str:
-        """What a turn asks, as a digest: the same for a program that starts again and asks the same."""
+    def key(self, turn: Turn, content: Callable[[Item], tuple[Any, ...]] = content_of) -> str:
+        """What a turn asks, as a digest: the same for a program that starts again and asks the same.
+
+        `content` is what counts of an item that the turn adds.
+        """
         if self._digest is None:
             self._digest = blake2b(digest_size=16)
             names = [str(tool.get("name")) for tool in self.tools]
             self._digest.update(orjson.dumps([self.instructions, names], default=str))
-            add_content(self._digest, self.shared)
+            _add(self._digest, map(content_of, self.shared))
         asked = self._digest.copy()
-        add_content(asked, turn.items[turn.known :])
+        _add(asked, map(content, turn.items[turn.known :]))
         return str(asked.hexdigest())
 
     def take(self, items: list[Item], turn: Turn, response: Response) -> None:
@@ -112,7 +115,7 @@ class ProgramConversation:
         added = turn.items[turn.known :]
         self.record += added
         if self._digest is not None:
-            add_content(self._digest, [*added, *response.output])
+            _add(self._digest, map(content_of, [*added, *response.output]))
         self.sent, self.last, self.unread = items, response, None
         self.history = turn.items.extended(response.output)
         self.calls[-1]["at"] = len(self.record)
@@ -261,6 +264,12 @@ class ProgramConversations:
     def _is_successor(self, conversation: ProgramConversation) -> bool:
         before = conversation.continues
         return before is not None and self._successor(before) is conversation
+
+
+def _add(hasher: Any, contents: Iterable[tuple[Any, ...]]) -> None:
+    for content in contents:
+        hasher.update(orjson.dumps(content, default=str))
+        hasher.update(b"\n")
 
 
 def _mainness(chain: list[ProgramConversation]) -> tuple[Any, ...]:

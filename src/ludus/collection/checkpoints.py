@@ -258,6 +258,7 @@ class ResumingAgent:
     async def _start_over(self, episode: Episode, failure: Failure) -> None:
         """Close the session, and open a new one."""
         self._progress.started_over += 1
+        self._progress.turns_lost += len(self._lines.splitlines())
         why = f"{failure.kind}: {failure.cause:.300}"
         self._progress.notices.append(f"rollout {episode.job.rollout_id} starts over: {why}")
         if type(episode.resources).close is not Resources.close:

@@ -243,8 +243,7 @@ class Collection(Results):
         if self._own_metrics:
             self.metrics["own"] = self._own_metrics
         progress = collector.progress
-        resumed = {"resumed": progress.resumed, "turns_kept": progress.turns_kept}
-        self.metrics["checkpoints"] = {**resumed, "started_over": progress.started_over}
+        self.metrics["checkpoints"] = progress.checkpoints()
         self.warnings += [*collector.watchdog.warnings().values(), *_deaths(self.metrics["workers"]["died"])]
         self.warnings += _moved(self.metrics["model"].get("endpoints") or ())
         if progress.started_over:

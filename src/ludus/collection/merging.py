@@ -19,6 +19,7 @@ from typing import Any
 from ludus.collection.ledger import Ledger, LineState
 from ludus.collection.metrics import Metrics
 from ludus.collection.model_stats import added_stats
+from ludus.collection.progress import Progress
 from ludus.collection.shard_runs import Line, ShardRun, check_shards
 from ludus.errors import Failure, UserError
 from ludus.runtime.running import allow_open_files
@@ -187,7 +188,7 @@ class _Merge:
         summary["model"] = added_stats(models)
         processes = {name: _counts(summaries, "workers", name) for name in ("count", "died")}
         summary["workers"] = {"count": max(processes["count"], default=1), "died": sum(processes["died"])}
-        parts = ("resumed", "turns_kept", "started_over")
+        parts = Progress().checkpoints()
         summary["checkpoints"] = {name: sum(_counts(summaries, "checkpoints", name)) for name in parts}
         summary["loop"] = max(loops, key=lambda loop: loop.get("lag", {}).get("max", 0.0), default={})
         summary["warnings"] = list(dict.fromkeys(line for shard in summaries for line in shard.get("warnings", ())))

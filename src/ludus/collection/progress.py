@@ -56,6 +56,8 @@ class Progress:
     notices: list[str] = field(default_factory=list)
     resumed: int = 0  # interrupted rollouts that continued after their last turn
     turns_kept: int = 0  # turns that these did not play again
+    turns_alike: int = 0  # of them: model calls whose request differed in volatile text
+    turns_lost: int = 0  # saved turns that were played again
     started_over: int = 0  # interrupted rollouts that could not be restored
     marks: list[Mark] = field(default_factory=list)  # what was noted on rollouts
     output_tokens: int = 0
@@ -67,21 +69,29 @@ class Progress:
         self.skipped = min(self.skipped, total)
         self.exhausted = min(self.exhausted, self.skipped)
 
+    def checkpoints(self) -> dict[str, int]:
+        """What became of the interrupted rollouts and their saved turns."""
+        return {
+            "resumed": self.resumed,
+            "turns_kept": self.turns_kept,
+            "turns_alike": self.turns_alike,
+            "turns_lost": self.turns_lost,
+            "started_over": self.started_over,
+        }
+
     def drain(self) -> dict[str, Any]:
         """A worker's news since the last drain: interrupted rollouts, notices and marks."""
-        counts = [self.resumed, self.turns_kept, self.started_over]
-        self.resumed = self.turns_kept = self.started_over = 0
+        counts = self.checkpoints()
+        self.resumed = self.turns_kept = self.turns_alike = self.turns_lost = self.started_over = 0
         notices, self.notices = self.notices, []
         marks, self.marks[:] = self.marks[:], []
-        told = any(counts) or notices or marks
+        told = any(counts.values()) or notices or marks
         return {"resumed": counts, "notices": notices, "marks": marks} if told else {}
 
     def merge(self, drained: dict[str, Any]) -> None:
         """Add a worker's news."""
-        resumed, turns_kept, started_over = drained["resumed"]
-        self.resumed += resumed
-        self.turns_kept += turns_kept
-        self.started_over += started_over
+        for name, count in drained["resumed"].items():
+            setattr(self, name, getattr(self, name) + count)
         self.notices += drained["notices"]
         self.marks += [(name, seed) for name, seed in drained["marks"]]
 

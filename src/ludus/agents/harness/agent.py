@@ -18,9 +18,11 @@ from pydantic import Field, PositiveInt, field_validator
 
 from ludus.agent import Agent, AgentConfig
 from ludus.agents.command import note_changes
-from ludus.agents.command_proxy import ProgramCalls, Proxy
+from ludus.agents.command_proxy import Proxy
 from ludus.agents.harness.declaration import Declaration, file_content, filled_in, read_declaration
 from ludus.agents.harness.installing import Installation, require
+from ludus.agents.program_calls import ProgramCalls
+from ludus.agents.volatile import VolatileText
 from ludus.episode import Episode
 from ludus.errors import Failure, UserError
 from ludus.response import Item, texts_of
@@ -133,6 +135,7 @@ class HarnessAgent(Agent):
             token_budget=self.config.token_budget,
             restores=restores,
             is_side=harness.declaration.is_side,
+            volatile=VolatileText(harness.declaration.volatile),
         ) as program:
             program.server_tools = harness.declaration.server_tools
             work = self._play(episode, harness, program)

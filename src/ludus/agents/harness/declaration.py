@@ -110,6 +110,9 @@ class Declaration(BaseModel):
     exit_codes: list[int] = [0]
     #: regular expressions: a conversation whose first request contains one is a side call
     side: list[str] = []
+    #: regular expressions: text that the program adds and that differs each time, such as ids and the date. After a
+    #: crash, a request that differs in nothing else gets its saved answer
+    volatile: list[str] = []
     #: what happens to tools that only the provider's servers could run
     server_tools: Literal["refuse", "drop"] = "refuse"
     #: the memory in MB that the program needs at least
@@ -123,7 +126,7 @@ class Declaration(BaseModel):
     #: how the program learns of the task's tools
     tools: ToolServer | None = None
 
-    @field_validator("side")
+    @field_validator("side", "volatile")
     @classmethod
     def _are_patterns(cls, patterns: list[str]) -> list[str]:
         for pattern in patterns:

@@ -1,0 +1,284 @@
+"""The model calls of one rollout's program: its key, its limits, and the answers that it got.
+
+The calls become the threads of the rollout (see `program_threads`). A call that the program repeats because the reply
+got lost is made once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, ClassVar, Literal
+
+from ludus.agents.program_journal import ProgramJournal
+from ludus.agents.program_threads import ProgramConversation, ProgramConversations, Turn
+from ludus.agents.stored_responses import StoredResponses
+from ludus.agents.volatile import VolatileText
+from ludus.dialects.client_tools import ClientTools, function_items
+from ludus.dialects.errors import CONTEXT_LENGTH
+from ludus.episode import Episode, refuse_aborted, stamp_version
+from ludus.errors import Failure
+from ludus.http.exchange import HttpExchange, exchange_of
+from ludus.http.growing_requests import GrowingRequests
+from ludus.http.messages import Incoming, Refusal
+from ludus.http.replies import TRANSPORT, envelope
+from ludus.http.token_counts import estimated_tokens
+from ludus.model import Model, Request
+from ludus.response import Item, Response
+from ludus.runtime.boundary import step
+from ludus.tokens import tokens_from_items
+
+#: Parameters that say how an answer is sampled.
+SAMPLING = frozenset(
+    {"temperature", "top_p", "top_k", "max_output_tokens", "seed", "presence_penalty", "frequency_penalty"}
+)
+FAILURES = 3  # failed calls in a row after which a program may end: it would try again for minutes
+REMEMBERED = 16  # delivered answers that are kept, for a client that did not receive its copy
+
+Body = dict[str, Any]
+ServerTools = Literal["refuse", "drop"]
+_Key = tuple[int, int]
+
+
+class _Call:
+    """A call to the model: its answer, and the exchanges that it is the answer of."""
+
+    def __init__(self, answer: asyncio.Task[Body]) -> None:
+        self.answer = answer
+        self.clients: list[HttpExchange | None] = []
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether every client left before it had the whole reply: the same request once more is a retry."""
+        return all(client is not None and client.disconnected for client in self.clients)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is no answer, and will be none: the same request once more asks the model again."""
+        return self.answer.done() and (self.answer.cancelled() or self.answer.exception() is not None)
+
+
+class ProgramCalls:
+    """The calls of one rollout's program: its key, and the answers that it got.
+
+    `asked_sampling` is how the program wanted to sample.
+    """
+
+    sampling_is_operators: ClassVar[bool] = True
+    #: whether a prompt beyond the model's context is an error, as programs expect it, or an empty, incomplete answer
+    refuses_long_prompts: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        episode: Episode,
+        url: str,
+        max_calls: int,
+        *,
+        token_budget: int | None = None,
+        restores: bool = True,
+        is_side: Callable[[str], bool] | None = None,
+        volatile: VolatileText | None = None,
+    ) -> None:
+        self.restored = 0  #: items that the program wrote in its own way, and that the model got as it wrote them
+        self.calls = 0  #: answered model calls of all conversations
+        self.too_long = 0  #: calls whose prompt exceeded the model's context
+        self.tokens = 0  #: read and written by the model in all calls, if there is a budget
+        self._settled = 0, 0
+        self.key = secrets.token_urlsafe(24)
+        self.url = url
+        self.asked_sampling: Body = {}
+        self.journal = ProgramJournal(episode.recorder, volatile or VolatileText())
+        self.stored = StoredResponses()
+        self.requests = GrowingRequests()
+        self.server_tools: ServerTools = "refuse"  #: what happens to tools that the policy cannot use
+        self.dropped_tools: set[str] = set()
+        self.tool_failure: Failure | None = None  #: why a tool of the task could not run
+        self.stop = asyncio.Event()  #: set when no further call can be answered: the program may end
+        self._failures: list[Failure] = []  # of the last calls, in a row
+        self._episode = episode
+        self._max_calls, self._token_budget = max_calls, token_budget
+        self._reached: str | None = None  # the limit that a call was refused for
+        self._conversations = ProgramConversations(list(episode.items), restores=restores, is_side=is_side)
+        self._calls: OrderedDict[_Key, _Call] = OrderedDict()
+        self._answering: set[asyncio.Task[Body]] = set()
+
+    async def answer(self, incoming: Incoming, body: Body) -> Body:
+        """The model's answer to one request. A repeated request gets the answer of the first."""
+        key = len(incoming.body), hash(incoming.body)  # with a seed that no program knows
+        call = self._calls.get(key)
+        is_retry = (incoming.header(b"x-stainless-retry-count") or "0") != "0"
+        if call is None or call.has_failed or not (is_retry or call.is_lost):
+            self._refuse_beyond_limits()
+            call = _Call(asyncio.create_task(self._call_model(body)))
+            self._answering.add(call.answer)
+            call.answer.add_done_callback(self._answering.discard)
+            self._remember(key, call)
+        call.clients.append(exchange_of(incoming.receive))
+        return await incoming.cancel_on_disconnect(asyncio.shield(call.answer))
+
+    def _refuse_beyond_limits(self) -> None:
+        """Refuse a call after the last one that the settings allow. The program may end then."""
+        if self.calls + self.too_long >= self._max_calls:
+            self._reached, spent = "max_steps", f"made all of its {self._max_calls} model calls"
+        elif self._token_budget is not None and self.tokens >= self._token_budget:
+            self._reached, spent = "token_budget", f"used {self.tokens:,} of its {self._token_budget:,} tokens"
+        else:
+            return
+        self.stop.set()
+        raise Refusal(400, f"this rollout has {spent} (agent.{self._reached})")
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the rollout stops, however the program ends: a limit, or a prompt that the model cannot read.
+
+        None if the program may say itself why it ended.
+        """
+        return self._reached or ("max_output_tokens" if self._conversations.too_long() else None)
+
+    @property
+    def model(self) -> Model:
+        """The model of the rollout."""
+        return self._episode.model
+
+    async def call_tool(self, name: str, arguments: str) -> str:
+        """Run a tool of the task. Its output enters the trajectory with the program's next model call."""
+        episode = self._episode
+        try:
+            output: str = await step("tool", episode.limits.tool, episode.call_tool(name, arguments))
+        except Failure as error:
+            self.tool_failure = error
+            raise
+        return output
+
+    @property
+    def tools(self) -> list[Body]:
+        """The tools of the task."""
+        return self._episode.params.get("tools") or []
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the last model call of the main thread failed, or the last calls of all; None if they did not."""
+        return self._failures[-1] if len(self._failures) >= FAILURES else self._conversations.failure()
+
+    def settle(self) -> None:
+        """Make the conversations so far the threads of the rollout, unless they are already."""
+        so_far = self.calls, self.too_long
+        if self._settled != so_far and (last := self._conversations.last_answer()) is not None:
+            self._settled = so_far
+            self._episode.take_threads(self._conversations.threads(), last)
+
+    def close(self) -> None:
+        """Cancel the calls that are still running, and settle the threads."""
+        for answer in self._answering:
+            answer.cancel()
+        self.settle()
+        for conversation in self._conversations:
+            if conversation.number:
+                self._episode.model.forget(conversation.session(self._episode.job.rollout_id))
+
+    def _remember(self, key: _Key, call: _Call) -> None:
+        """Keep a call for a client that repeats it, and drop old calls that are over."""
+        calls = self._calls
+        calls[key] = call
+        calls.move_to_end(key)
+        for old in list(calls):
+            if len(calls) <= REMEMBERED:
+                break
+            call = calls[old]
+            if call.has_failed or (call.answer.done() and not call.is_lost):
+                del calls[old]
+
+    async def _call_model(self, body: Body) -> Body:
+        """The answer to a request whose items were read with `read_items`."""
+        tools = ClientTools(body.get("tools"))
+        asked = tools.request(body)
+        content = asked.get("input")
+        items = [{"role": "user", "content": content}] if isinstance(content, str) else content
+        if not isinstance(items, list):
+            raise _no_items()
+        params = self._params(asked)
+        conversation, turn = self._conversations.join(items, params)
+        while conversation.lock.locked():  # its history is about to change: look again when its call is answered
+            async with conversation.lock:
+                pass
+            conversation, turn = self._conversations.join(items, params)
+        async with conversation.lock:
+            response = self.journal.known_answer(conversation, turn)
+            if response is None:
+                response = await self._respond(conversation, turn, params)
+                await self.journal.saved()
+                self._refuse_too_long(conversation, turn, response)
+                self.journal.record(conversation, turn, response, params.get("tools"))
+            conversation.take(items, turn, response)
+            self.calls += 1
+            if self._token_budget is not None:
+                self.tokens += _tokens_of(response, turn.items, params)
+            self.restored += turn.changed
+        return tools.answer(envelope(response, body, self._episode.model.name, tokens=False))
+
+    def _refuse_too_long(self, conversation: ProgramConversation, turn: Turn, response: Response) -> None:
+        """Refuse a call whose prompt exceeds the model's context, as model servers do: programs shorten it then."""
+        if self.refuses_long_prompts and (why := response.prompt_too_long) is not None:
+            conversation.unread = turn, response
+            self.too_long += 1
+            raise Refusal(400, why, code=CONTEXT_LENGTH)
+
+    async def _respond(self, conversation: ProgramConversation, turn: Turn, params: Body) -> Response:
+        episode, job = self._episode, self._episode.job
+        request = Request(
+            turn.items,
+            session=conversation.session(job.rollout_id),
+            seed=job.seed,
+            turn=self.calls,
+            deadline=perf_counter() + episode.limits.model,
+            tokens=conversation.log.last,
+            params=params,
+        )
+        episode.recorder.asked_version = version = episode.model.policy_version
+        try:
+            response: Response = await step("model", episode.limits.model, episode.model.respond(request))
+            refuse_aborted(response)
+        except Failure as error:
+            conversation.failure = error
+            self._failures.append(error)
+            if len(self._failures) >= FAILURES:
+                self.stop.set()
+            raise
+        conversation.failure = None
+        self._failures.clear()
+        stamp_version(response, version)
+        return response
+
+    def _params(self, body: Body) -> Body:
+        """The parameters of a call. How answers are sampled is the operator's choice, not the program's."""
+        asked = {key: value for key, value in body.items() if key not in TRANSPORT and value is not None}
+        if not self.sampling_is_operators:
+            return asked
+        own = {key: value for key, value in self._episode.params.items() if key in SAMPLING and value is not None}
+        for key in SAMPLING & asked.keys():
+            self.asked_sampling.setdefault(key, asked.pop(key))
+        return {**asked, **own}
+
+
+def _tokens_of(response: Response, items: list[Item], params: Body) -> int:
+    """The tokens of a call: as the model counted them, or estimated."""
+    usage = response.usage
+    if isinstance(total := usage.get("total_tokens"), int):
+        return total
+    if response.tokens is not None:
+        return len(response.tokens.prompt_ids) + len(response.tokens.generated_ids)
+    return estimated_tokens({**params, "input": [*items, *response.output]})
+
+
+def read_items(items: list[Any]) -> list[Item]:
+    """The items of a request as the policy gets them: without token ids, and with calls of functions only."""
+    if not all(isinstance(item, dict) for item in items):
+        raise _no_items()
+    return function_items(tokens_from_items(items)[0])
+
+
+def _no_items() -> Refusal:
+    return Refusal.field(["input"], "value_error", "input must be a string or a list of items")
