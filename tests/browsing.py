@@ -20,6 +20,8 @@ REPETITIONS = [
     [".ids .token:nth-child(n+70)"],
     ["table.rollouts tbody tr:nth-child(n+6)"],
     [".tasks tr:nth-child(n+6)"],
+    [".settings tr:nth-child(n+6)"],
+    [".plot a:nth-of-type(n+12)"],
 ]
 
 #: The barriers that depend on colours, which are the only difference between a light and a dark page.

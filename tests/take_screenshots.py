@@ -43,7 +43,10 @@ CARD = {
 #: Each page: its place (A, B and H are runs), what must be shown before the picture is taken, and what is clicked.
 PAGES: dict[str, tuple[str, str, str]] = {
     "runs": ("/", "table.runs tbody tr:nth-child(2)", ""),
-    "run": ("/run/A", ".plot canvas", ""),
+    "run": ("/run/A", ".plot circle", ""),
+    "experiment": ("/experiment?at=runs/demo", ".plot circle", ""),
+    "training": ("/experiment?at=runs/demo&axis=time&figure=component:right", ".plot circle", ""),
+    "one-task": ("/task?at=runs/demo/trained&task=digit-4", ".plot circle", ""),
     "rollouts": ("/run/A?tab=rollouts", "table.rollouts", ""),
     "about": ("/run/A?tab=about", "h2:has-text('run.json')", ""),
     "rollout": ("/run/A/rollout/10", ".item.assistant", ""),
@@ -52,17 +55,18 @@ PAGES: dict[str, tuple[str, str, str]] = {
     "task": ("/run/A/rollout/10?tab=task", ".stack", ""),
     "raw": ("/run/A/rollout/10?tab=raw", "#panel .text", ""),
     "compare": ("/compare/A/B", ".tasks", ""),
+    "compare-three": ("/compare/A/B/S", ".versus", ""),
     "diff": ("/diff/A/1/30", ".diff-cell", ""),
     "play": ("/play", ".play-start", ".play-start button"),
     "hostile": ("/run/H/rollout/1", "img.picture", ""),
 }
-IN_DOCS = {"runs": 330, "run": 860, "rollout": 860, "tokens": 1000}
+IN_DOCS = {"runs": 390, "experiment": 800, "run": 860, "rollout": 860, "tokens": 1000}
 
 
 def take(tab: Tab, name: str) -> None:
     """Show a page, ready for its picture."""
     place, shown, clicked = PAGES[name]
-    for letter, run in (("A", "first"), ("B", "second"), ("H", "hostile")):
+    for letter, run in (("A", "first"), ("B", "second"), ("H", "hostile"), ("S", "greedy-0060")):
         place = place.replace(f"/{letter}", f"/{tab.keys.get(run)}")
     tab.open(place, shown)
     if clicked:
@@ -111,6 +115,8 @@ def main() -> None:
         folder = Path("runs")
         for name, seed in (("first", 1), ("second", 2)):
             viewed_runs.write_run(folder / name, seed=seed)
+        for name in ("trained", "control"):
+            viewed_runs.write_training(folder / "demo" / name, tuple(range(0, 200, 20)), learns=name == "trained")
         (folder / "first" / "card.json").write_text(json.dumps(CARD))
         if given.every is not None:
             viewed_runs.write_hostile_run(folder / "hostile", turns=50)

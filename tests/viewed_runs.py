@@ -188,6 +188,39 @@ def write_run(folder: Path, tasks: int = 24, repeats: int = 4, seed: int = 1) ->
     return folder
 
 
+def write_training(
+    folder: Path, steps: tuple[int, ...] = (0, 20, 40, 60), *, learns: bool = True, judged_anew_from: int = 10**9
+) -> Path:
+    """The evaluations of a training, each of 10 tasks with 2 repeats at one checkpoint, and the training's settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "settings.json").write_text(json.dumps({"learning_rate": 0.002 if learns else 0.0, "groups": 16}))
+    for place, step in enumerate(steps):
+        rollouts = []
+        for task, repeat in ((task, repeat) for task in range(10) for repeat in range(2)):
+            right = learns and task + repeat < 10 * place / max(len(steps) - 1, 1)
+            verifier = "dddddddddddd" if step >= judged_anew_from else "aaaaaaaaaaaa"
+            made = rollout_files.rollout(
+                f"digit-{task}",
+                repeat,
+                1.0 if right else 0.2,
+                environment="find_digit",
+                prompt=f"Which digit is in {task}+?",
+                receipt=f"{verifier}.bbbbbbbbbbbb.cccccccccccc",
+                calls=[{"items": 1, "policy_version": step}],
+                components={"form": 0.2, "right": 0.8 * right},
+            )
+            made.usage = {"input_tokens": 4, "output_tokens": 2 + task}
+            rollouts.append(made)
+        run = folder / "evaluations" / f"greedy-{step:04}"
+        rollout_files.write(run / "rollouts.jsonl", rollouts)
+        identity = {"environments": {"find_digit": {"resources": "FindDigit"}}, "model": {"name": "micro"}, "seed": 0}
+        options = {"repeats": 2, "pass_reward": {"find_digit": 1.0}, "reward_range": {}}
+        started = f"2026-11-01T08:{15 + place:02}:00+00:00"
+        described = {"identity": identity, "options": options, "started": started}
+        (run / "run.json").write_text(json.dumps(described))
+    return folder
+
+
 @contextlib.contextmanager
 def being_written(folder: Path) -> Iterator[None]:
     """Lock a run's journal as a collection does, so that the viewer takes this process for one."""

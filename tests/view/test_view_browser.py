@@ -70,7 +70,7 @@ def test_runs_are_listed_filtered_and_compared(tab: Tab):
 
 
 def test_a_run_shows_its_figures_and_leads_to_the_rollouts(tab: Tab):
-    tab.open(f"/run/{tab.keys['first']}", ".plot canvas")
+    tab.open(f"/run/{tab.keys['first']}", ".plot circle")
     page = tab.page
     for title in ("Rewards", "Pass rate per task", "Where the time went", "Failures", "Tool calls", "Stop reasons"):
         assert page.locator("h2", has_text=title).first.is_visible()
@@ -315,7 +315,7 @@ def test_no_page_has_a_barrier_or_is_wider_than_the_window(tab: Tab):
     places = {
         "/": "table.runs",
         "/play": ".play-start",
-        f"/run/{first}": ".plot canvas",
+        f"/run/{first}": ".plot circle",
         f"/run/{first}?tab=rollouts": "table.rollouts",
         f"/run/{first}?tab=about": "h2:has-text('run.json')",
         f"/run/{first}/rollout/1": ".item.assistant",
@@ -343,7 +343,7 @@ def test_a_lost_viewer_is_named_and_the_page_goes_on_when_it_is_back(browser: An
     own.go(f"/run/{own.keys['first']}")
     page.wait_for_selector("#app > .problem:not(.lost)")
     page.unroute("**/api/**")
-    page.wait_for_selector(".plot canvas")
+    page.wait_for_selector(".plot circle")
     page.wait_for_selector(".lost", state="detached")
     cookies = own.context.cookies()
     own.context.clear_cookies()  # as if the viewer were started again
@@ -371,7 +371,7 @@ def test_an_exported_page_works_from_a_file(browser: Any, viewer: Viewer, tmp_pa
     page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
     page.goto((tmp_path / "report.html").as_uri())
     page.click("table.runs a:has-text('first')")
-    page.wait_for_selector(".plot canvas")
+    page.wait_for_selector(".plot circle")
     page.click("#tab-rollouts")
     page.click("table.rollouts tbody tr:first-child a")
     page.wait_for_selector(".item.assistant")

@@ -136,8 +136,10 @@ def test_two_runs_are_compared_as_ludus_compare_does(viewer: Viewer, visitor: Vi
     expected = compare(*map(Scores.read, paths))
     found = visitor.ask("compare", run=keys["first"], **{"with": keys["second"]})
     assert expected is not None
-    assert found["result"]["sentence"] == expected.sentence()
-    assert found["result"]["ci95"] == pytest.approx(list(expected.interval or ()))
+    _, other = found["runs"]
+    assert other["result"]["sentence"] == expected.sentence()
+    assert other["result"]["ci95"] == pytest.approx(list(expected.interval or ()))
+    assert other["result"]["found"] == ("No difference" not in expected.sentence())
     assert len(found["tasks"]) == 24
 
 

@@ -55,6 +55,13 @@ class Comparison:
         """B's mean reward minus A's."""
         return self.mean_b - self.mean_a
 
+    @property
+    def found(self) -> bool:
+        """Whether a difference was found: the interval leaves out 0, and there are enough tasks."""
+        if self.interval is None or self.tasks < FEWEST or self.same_everywhere:
+            return False
+        return not self.interval[0] <= 0 <= self.interval[1]
+
     def sentence(self) -> str:
         """The result as one sentence, for the user."""
         tasks, interval = f"{self.tasks:,} task{'' if self.tasks == 1 else 's'}", self.interval

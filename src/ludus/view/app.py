@@ -18,7 +18,7 @@ from ludus.runtime.numbers import whole_number
 from ludus.view.export_matches import matching_lines
 from ludus.view.guard import HTML, SECURITY_HEADERS, ViewGuard
 from ludus.view.listing import rollouts_page
-from ludus.view.live import LiveRuns
+from ludus.view.live import LiveRuns, runs_payload
 from ludus.view.live_run import LiveRun
 from ludus.view.one import items_page, rollout_payload
 from ludus.view.play_routes import play_routes
@@ -59,6 +59,8 @@ class ViewApp(App):
         self._route("items", lambda run, asked: items_page(run.index, _id(asked), _number(asked, "skip", 0)))
         self._route("tokens", lambda run, asked: _tokens(run, asked, tokenizer))
         self._route("compare", self._compare)
+        self.routes["GET", "/api/experiment"] = self._of_folder(_experiment)
+        self.routes["GET", "/api/task"] = self._of_folder(_task)
         self.routes["GET", "/api/raw"] = self._raw
         self.routes["GET", "/api/matches.jsonl"] = self._matches
         self.routes["POST", "/api/note"] = self._note
@@ -82,7 +84,7 @@ class ViewApp(App):
 
     async def _list(self, incoming: Incoming) -> Reply:
         def compute() -> dict[str, Any]:
-            return {"runs": self.runs.headlines(), "paths": [str(path) for path in self.runs.paths]}
+            return runs_payload(self.runs)
 
         return Reply.of(await asyncio.to_thread(compute))
 
@@ -134,9 +136,18 @@ class ViewApp(App):
         return Reply.of({})
 
     def _compare(self, run: LiveRun, asked: Parameters) -> Any:
-        from ludus.view.comparing import comparison_payload
+        from ludus.view.comparing import MAX_RUNS, comparison_payload
 
-        return comparison_payload(run, self._run({"run": asked.get("with")}))
+        others = [key for key in asked.get("with", "").split(",") if key]
+        if not 1 <= len(others) < MAX_RUNS:
+            raise Refusal(422, f"a comparison is of 2 to {MAX_RUNS} runs")
+        return comparison_payload([run, *(self._run({"run": key}) for key in others)])
+
+    def _of_folder(self, answer: Callable[[LiveRuns, Parameters], Any]) -> Handler:
+        async def handler(incoming: Incoming) -> Reply:
+            return Reply.of(await asyncio.to_thread(answer, self.runs, parameters(incoming)))
+
+        return handler
 
     def _route(self, name: str, answer: Answer) -> None:
         async def handler(incoming: Incoming) -> Reply:
@@ -165,6 +176,18 @@ def _asset(name: str, kind: bytes) -> Handler:
         return Reply((STATIC / name).read_bytes(), kind=kind)
 
     return handler
+
+
+def _experiment(runs: LiveRuns, asked: Parameters) -> Any:
+    from ludus.view.experiment import experiment_payload
+
+    return experiment_payload(runs, asked.get("at", ""), asked.get("figure", ""))
+
+
+def _task(runs: LiveRuns, asked: Parameters) -> Any:
+    from ludus.view.one_task import task_payload
+
+    return task_payload(runs, asked.get("at", ""), asked.get("task", ""), asked.get("environment", ""))
 
 
 def _rollouts(run: LiveRun, asked: Parameters) -> Any:

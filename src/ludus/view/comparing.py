@@ -1,38 +1,49 @@
-"""Two runs beside each other: the paired statistics of `ludus compare`, from the indexes of both."""
+"""Runs beside each other: the paired statistics of `ludus compare` against the first, from the indexes of all."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ludus.compare.comparison import compare
+from ludus.compare.comparison import Comparison, compare
 from ludus.compare.scores import LARGEST, Scores, TaskScore, warnings_about
 from ludus.outcome import PASS_REWARD
 from ludus.task import name_of_task
 from ludus.view.live_run import LiveRun
 from ludus.view.summary import verifiers
 
-#: The most tasks that are listed, those with the largest difference first.
+#: The most runs of one comparison, and the most tasks that are listed, those with the largest difference first.
+MAX_RUNS = 12
 MAX_TASKS = 500
 
 
-def comparison_payload(a: LiveRun, b: LiveRun) -> dict[str, Any]:
-    """B compared with A, task by task."""
-    scores = _scores(a), _scores(b)
-    comparison = compare(*scores)
-    sides = [
-        {"key": run.run.key, "name": run.run.name, "scored": side.scored, "failed": side.failed, "masked": side.masked}
-        for run, side in zip((a, b), scores, strict=True)
+def comparison_payload(runs: list[LiveRun]) -> dict[str, Any]:
+    """Every run compared with the first, task by task."""
+    scores = [_scores(run) for run in runs]
+    first = scores[0]
+    sides = []
+    for run, side in zip(runs, scores, strict=True):
+        comparison = compare(first, side) if side is not first else None
+        result = None if comparison is None else _result(comparison)
+        counts = {"scored": side.scored, "failed": side.failed, "masked": side.masked}
+        sides.append({"key": run.run.key, "name": run.run.name, **counts, "result": result})
+    tasks: list[dict[str, Any]] = [
+        {"task_id": name, "means": [task.mean for task in found], "counts": [task.count for task in found]}
+        for name in first.tasks
+        if len(found := [task for side in scores if (task := side.tasks.get(name)) and task.count]) == len(scores)
     ]
-    result: dict[str, Any] = {
-        "a": sides[0],
-        "b": sides[1],
-        "warnings": warnings_about(*scores),
-        "tasks": [],
-        "result": None,
+    tasks.sort(key=lambda task: min(task["means"]) - max(task["means"]))
+    names = _names(runs[0], [task["task_id"] for task in tasks[:MAX_TASKS]])
+    warnings = [warning for side in scores[1:] for warning in warnings_about(first, side)]
+    return {
+        "runs": sides,
+        "warnings": list(dict.fromkeys(warnings)),
+        "tasks_total": len(tasks),
+        "tasks": [{**task, "name": names.get(task["task_id"], task["task_id"])} for task in tasks[:MAX_TASKS]],
     }
-    if comparison is None:
-        return result
-    result["result"] = {
+
+
+def _result(comparison: Comparison) -> dict[str, Any]:
+    return {
         "tasks": comparison.tasks,
         "mean_a": comparison.mean_a,
         "mean_b": comparison.mean_b,
@@ -40,20 +51,11 @@ def comparison_payload(a: LiveRun, b: LiveRun) -> dict[str, Any]:
         "pass_rate_b": comparison.pass_rate_b,
         "difference": comparison.difference,
         "ci95": list(comparison.interval) if comparison.interval is not None else None,
+        "found": comparison.found,
         "mcnemar": comparison.mcnemar,
         "detectable": comparison.detectable,
         "sentence": comparison.sentence(),
     }
-    both: list[dict[str, Any]] = [
-        {"task_id": name, "a": of_a.mean, "b": of_b.mean, "n_a": of_a.count, "n_b": of_b.count}
-        for name, of_a in scores[0].tasks.items()
-        if of_a.count and (of_b := scores[1].tasks.get(name)) is not None and of_b.count
-    ]
-    both.sort(key=lambda task: -abs(task["b"] - task["a"]))
-    listed = both[:MAX_TASKS]
-    names = _names(a, [task["task_id"] for task in listed])
-    result["tasks"] = [{**task, "name": names.get(task["task_id"], task["task_id"])} for task in listed]
-    return result
 
 
 def _names(run: LiveRun, task_ids: list[str]) -> dict[str, str]:

@@ -18,8 +18,9 @@ from ludus.errors import UserError
 from ludus.runtime.encoding import encode
 from ludus.store.drafts import write_whole
 from ludus.view.app import STATIC
+from ludus.view.experiment import experiment_payload
 from ludus.view.listing import rollouts_page
-from ludus.view.live import LiveRuns
+from ludus.view.live import LiveRuns, runs_payload
 from ludus.view.live_run import LiveRun
 from ludus.view.one import rollout_payload
 from ludus.view.trainer import Tokenizer, trainer_payload
@@ -91,8 +92,12 @@ def published_name(address: str) -> str:
 
 def _answers(runs: LiveRuns, query: str, most: int, tokenizer: Tokenizer | None) -> Answers:
     listed = list(runs.runs.values())
-    paths = [str(path) for path in runs.paths]
-    yield "/api/runs", {"runs": [run.headline(runs.prices) for run in listed], "paths": paths}
+    folders = runs_payload(runs)
+    yield "/api/runs", folders
+    for at in ["", *(folder["at"] for folder in folders["folders"])] if len(listed) > 1 else []:
+        for figure in ("", *experiment_payload(runs, at, "")["figures"]):
+            given = {name: value for name, value in (("at", at), ("figure", figure)) if value}
+            yield _address("experiment", **given), experiment_payload(runs, at, figure)
     for run in listed:
         yield _address("run", run=run.run.key), run.overview(runs.prices)
         yield from _rollouts(run, query, most, tokenizer)
@@ -130,7 +135,7 @@ def _rollouts(run: LiveRun, query: str, most: int, tokenizer: Tokenizer | None) 
 def _address(path: str, **parameters: Any) -> str:
     """The address by which the page asks for an answer."""
     listed = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in sorted(parameters.items()))
-    return f"/api/{path}?{listed}"
+    return f"/api/{path}?{listed}" if listed else f"/api/{path}"
 
 
 def _check_replaceable(page: Path) -> None:

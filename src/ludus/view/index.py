@@ -83,7 +83,7 @@ class RunIndex:
         if state == self._quiet_figures:
             return 0
         try:
-            with self._writing() as database:
+            with self.writing() as database:
                 grown = sum(self._grow(database, file, path) for file, path in enumerate(self.journals))
                 done = [tuple(row) for row in database.execute("SELECT file, at FROM journals")]
         except IndexBusy:
@@ -129,14 +129,14 @@ class RunIndex:
 
     def annotate(self, key: int, rollout_id: str, note: str, tags: list[str]) -> None:
         """Keep a person's note and tags of a rollout."""
-        with self._writing() as database:
+        with self.writing() as database:
             self.notes.write(database, key, rollout_id, note, tags)
         self.changed()
 
     def tag_matches(self, query: str, tag: str) -> int:
         """Add a tag to every rollout that matches a query. Returns their number."""
         matched = parse_query(query)
-        with self._writing(self.texts.path) as database:
+        with self.writing(self.texts.path) as database:
             matches = database.execute(
                 f"SELECT DISTINCT r.key, r.rollout_id, n.note, n.tags FROM {FROM} WHERE {matched.where}",
                 matched.parameters,
@@ -170,7 +170,8 @@ class RunIndex:
         return {"bytes": sum(map(size, self.journals)), "facts": facts, "texts": texts}
 
     @contextlib.contextmanager
-    def _writing(self, search: Path | None = None) -> Iterator[sqlite3.Connection]:
+    def writing(self, search: Path | None = None) -> Iterator[sqlite3.Connection]:
+        """A transaction. No other thread or viewer writes meanwhile."""
         with self._database.writing(search) as (database, is_new):
             if is_new:
                 self.notes.load(database)

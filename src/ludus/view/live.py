@@ -19,7 +19,7 @@ from typing import Any
 from ludus.errors import UserError
 from ludus.store.prices import Price
 from ludus.view.live_run import LiveRun
-from ludus.view.places import find_runs
+from ludus.view.places import find_runs, folders_of
 from ludus.view.texts import TextHelper
 
 log = logging.getLogger("ludus.view")
@@ -115,6 +115,9 @@ class LiveRuns:
             for run in list(self.runs.values()):
                 run.notice_changes()
             if most < LITTLE:
+                for run in list(self.runs.values()):
+                    if not self._stop.is_set():
+                        run.prepare_pages(self.prices)
                 self._stop.wait(LOOK_EVERY)
             if monotonic() - searched > SEARCH_EVERY:
                 searched = monotonic()
@@ -133,6 +136,15 @@ class LiveRuns:
     def _each(self, grow: Callable[[LiveRun], int]) -> int:
         """The bytes of the largest piece. The runs take turns, so that a small run does not wait for a large one."""
         return max([grow(run) for run in list(self.runs.values()) if not self._stop.is_set()], default=0)
+
+
+def runs_payload(runs: LiveRuns) -> dict[str, Any]:
+    """The list of runs: those being written first, then the newest, and the folders that hold several."""
+    lines = runs.headlines()
+    lines.sort(key=lambda line: str(line["started"] or ""), reverse=True)
+    lines.sort(key=lambda line: not line["state"]["running"])
+    folders = folders_of(line["name"] for line in lines)
+    return {"runs": lines, "paths": [str(path) for path in runs.paths], "folders": folders}
 
 
 def _be_nice() -> None:

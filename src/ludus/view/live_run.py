@@ -20,8 +20,11 @@ from ludus.store.files import read_json_object
 from ludus.store.prices import Price
 from ludus.store.verifiers import verifier_warnings
 from ludus.view.cards import cards_of
+from ludus.view.curves import curve_of
 from ludus.view.index import RunIndex
 from ludus.view.places import ViewedRun
+from ludus.view.remembered import remembered
+from ludus.view.rolling import rolling_reward
 from ludus.view.summary import headline, overview
 from ludus.view.texts import TextHelper
 
@@ -44,6 +47,7 @@ class LiveRun:
         self._was_paused = False
         self._seen: deque[tuple[float, int]] = deque(maxlen=200)
         self._kept: dict[str, _Kept] = {}
+        self._prepared = -1  # the version of the index whose pages were prepared
         self._computing = threading.Lock()
 
     @property
@@ -82,9 +86,14 @@ class LiveRun:
         identity = _object(described.get("identity"))
         model = str(_object(identity.get("model")).get("name") or "")
 
+        scales = self.run.scales
+
         def compute() -> dict[str, Any]:
+            figures = remembered(
+                self.index, "headline", (prices, model, scales), lambda rows: headline(rows, prices, model, scales)
+            )
             with self.index.reading() as database:
-                return {**headline(database, prices, model, self.run.scales), "index": self.index.progress(database)}
+                return {**figures, "index": self.index.progress(database)}
 
         figures = dict(self._once("headline", compute))
         environments = list(_object(identity.get("environments"))) or [name for name in figures["environments"] if name]
@@ -99,12 +108,26 @@ class LiveRun:
             "problem": self.problem,
         }
 
+    def curve(self) -> dict[str, Any]:
+        """The points of the run's learning curve."""
+        scales = self.run.scales
+        return self._once("curve", lambda: remembered(self.index, "curve", scales, lambda rows: curve_of(rows, scales)))
+
+    def prepare_pages(self, prices: dict[str, Price]) -> None:
+        """Compute what the pages of many runs show, once the run has ended and is indexed."""
+        if self._prepared != self.index.version and writer_of(self.run.files.rollouts) is None:
+            self._prepared = self.index.version
+            self._tried("pages", lambda: len(self.headline(prices)) + len(self.curve()))
+
     def overview(self, prices: dict[str, Price]) -> dict[str, Any]:
         """Everything on the run's own page."""
 
+        scales = self.run.scales
+
         def compute() -> dict[str, Any]:
+            rolling = remembered(self.index, "rolling", scales, lambda rows: rolling_reward(rows, scales))
             with self.index.reading() as database:
-                return overview(database)
+                return {**overview(database), "rolling": rolling}
 
         metrics, described = self.run.metrics(), self.run.described()
         line, figures = self.headline(prices), self._once("overview", compute)

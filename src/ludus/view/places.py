@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 from ludus.errors import UserError, cannot_read
 from ludus.runtime.regular_files import open_regular
@@ -79,3 +80,23 @@ def _below(path: Path, depth: int) -> Iterator[Path]:
 
 def _is_skipped(name: str) -> bool:
     return name.startswith(".") or name in _SKIPPED
+
+
+def folders_of(names: Iterable[str]) -> list[dict[str, Any]]:
+    """The folders that hold several runs, with their number. Of folders with the same runs the innermost counts."""
+    inside: dict[str, list[str]] = {}
+    for name in names:
+        for parent in PurePath(name).parents:
+            if str(parent) not in (".", "/"):
+                inside.setdefault(str(parent), []).append(name)
+    folders = [
+        {"at": folder, "runs": len(runs)}
+        for folder, runs in inside.items()
+        if len(runs) > 1 and not any(is_below(other, folder) and inside[other] == runs for other in inside)
+    ]
+    return sorted(folders, key=lambda folder: str(folder["at"]))
+
+
+def is_below(name: str, folder: str) -> bool:
+    """Whether a run lies below a folder, by their names."""
+    return PurePath(folder) in PurePath(name).parents

@@ -17,6 +17,7 @@ from ludus.view.schema import IS_CURRENT
 MAX_PARTS = 40
 
 _NUMBERS = {
+    "number": "r.id",
     "reward": "r.reward",
     "turns": "r.turns",
     "tokens": "r.output_tokens",

@@ -39,6 +39,7 @@ _FIGURES = f"""
     CREATE TABLE named_values (rollout INTEGER, kind TEXT, name TEXT, value REAL);
     CREATE INDEX values_by_name ON named_values (kind, name, value);
     CREATE TABLE bad_lines (file INTEGER, number INTEGER, why TEXT);
+    CREATE TABLE remembered (name TEXT PRIMARY KEY, state TEXT, content BLOB);
     CREATE TABLE notes (key INTEGER PRIMARY KEY, note TEXT, tags TEXT);
 """
 
@@ -85,4 +86,4 @@ class Schema(NamedTuple):
         database.execute(f"PRAGMA main.user_version = {self.version}")
 
 
-FIGURES, TEXTS = Schema(5, _FIGURES), Schema(1004, _TEXTS)
+FIGURES, TEXTS = Schema(6, _FIGURES), Schema(1004, _TEXTS)

@@ -14,6 +14,7 @@ from ludus.store.figures import RewardFigures, Scale
 from ludus.store.prices import Costs, Price
 from ludus.store.verifiers import Verifiers
 from ludus.task import name_of_task
+from ludus.view.curves import shown_k
 from ludus.view.facts import STAGES
 
 #: The most tasks of a heat map and points of a plot; more are summed up or sampled.
@@ -26,6 +27,10 @@ _DONE = "final = 1 AND outcome = 'completed' AND reward IS NOT NULL"
 
 #: The number of bits of a token count: each bin of lengths is twice as long as the previous one, as in a profile.
 _BITS = " + ".join(f"(output_tokens >= {1 << bit})" for bit in range(32))
+
+
+#: Four steps for each doubling of the length, as the columns of the grid of lengths and rewards.
+_STEPS = " + ".join(f"(output_tokens >= {round(2 ** (quarter / 4))})" for quarter in range(80))
 
 
 def headline(
@@ -97,9 +102,7 @@ def _rewards(database: sqlite3.Connection, scales: Sequence[Scale]) -> tuple[dic
     ):
         figures.add_task(completed, passed, total)
         figures.add_rewards(lowest, highest)
-    at_k = figures.pass_at_k()
-    shown = {k: value for k, value in at_k.items() if int(k) & (int(k) - 1) == 0 or int(k) == len(at_k)}
-    return {**figures.reward(), "tasks": figures.tasks}, shown
+    return {**figures.reward(), "tasks": figures.tasks}, shown_k(figures.pass_at_k())
 
 
 def _cost(database: sqlite3.Connection, prices: dict[str, Price], model: str, completed: int) -> Any:
@@ -210,17 +213,16 @@ def _named(database: sqlite3.Connection, kind: str) -> list[dict[str, Any]]:
 
 
 def _lengths(database: sqlite3.Connection) -> dict[str, Any]:
-    """Length against reward: bins over all completed rollouts, and a sample of points."""
+    """Length against reward: the mean of each bin of lengths, and how many rollouts lie in each cell of a grid."""
     bins = database.execute(
         f"SELECT {_BITS} AS bits, count(*) AS count, avg(reward) AS reward, avg(passed) AS passed FROM rollouts "
         f"WHERE {_DONE} AND output_tokens > 0 AND reward NOTNULL GROUP BY bits ORDER BY bits"
     ).fetchall()
-    total = sum(row["count"] for row in bins)
-    every = max(1, -(-total // MAX_POINTS))
-    points = database.execute(
-        f"SELECT id, output_tokens, reward FROM rollouts WHERE {_DONE} AND output_tokens > 0 AND reward NOTNULL "
-        "AND id % ? = 0 LIMIT ?",
-        (every, MAX_POINTS),
+    cells = database.execute(
+        f"SELECT {_STEPS} AS step, round(reward, 1) AS level, count(*), min(output_tokens), max(output_tokens), "
+        f"min(reward), max(reward) FROM rollouts WHERE {_DONE} AND output_tokens > 0 GROUP BY step, level "
+        "ORDER BY count(*) DESC LIMIT ?",
+        (MAX_POINTS,),
     )
     shown = [
         {
@@ -232,7 +234,8 @@ def _lengths(database: sqlite3.Connection) -> dict[str, Any]:
         }
         for row in bins
     ]
-    return {"bins": shown, "points": [list(row) for row in points], "every": every}
+    names = ("rollouts", "shortest", "longest", "low", "high")
+    return {"bins": shown, "cells": [dict(zip(names, tuple(row)[2:], strict=True)) for row in cells]}
 
 
 def _turns(database: sqlite3.Connection) -> list[dict[str, Any]]:

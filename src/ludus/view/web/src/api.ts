@@ -31,8 +31,9 @@ export interface Overview extends RunLine {
   values: { name: string; mean: number; low: number; high: number; count: number }[];
   lengths: {
     bins: { from: number; to: number; rollouts: number; mean_reward: number; pass_rate: number }[];
-    points: [number, number, number][]; every: number;
+    cells: { rollouts: number; shortest: number; longest: number; low: number; high: number }[];
   };
+  rolling: { share: number; mean: number; low: number | null; high: number | null; first: number; last: number; rollouts: number }[];
   turns: { turns: number; count: number }[];
   bad_lines: { total: number; first: { file: number; number: number; why: string }[] };
   tags: Record<string, number>; described: Json; loop: Json; warnings: string[]; cards: EnvironmentCard[];

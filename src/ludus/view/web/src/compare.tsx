@@ -1,6 +1,6 @@
 // Two runs with paired statistics, and two rollouts of a task side by side.
 import { type ComponentChildren } from "preact";
-import type { Item, OneRollout } from "./api";
+import { served, type Item, type OneRollout } from "./api";
 import { percent, plural, reward, whole } from "./format";
 import { useKeys } from "./keys";
 import { useAnswer } from "./live";
@@ -8,46 +8,64 @@ import { go, link } from "./router";
 import { visible } from "./text";
 import { Card, Empty, Loading, Outcome, Problem, Stat } from "./ui";
 
-interface Side { key: string; name: string; scored: number; failed: number; masked: number }
-interface Compared {
-  a: Side; b: Side; warnings: string[]; tasks: { task_id: string; name: string; a: number; b: number; n_a: number; n_b: number }[];
-  result: { tasks: number; mean_a: number; mean_b: number; pass_rate_a: number; pass_rate_b: number; difference: number; ci95: [number, number] | null;
-    mcnemar: { only_a: number; only_b: number; p: number } | null; detectable: number | null; sentence: string } | null;
+interface Result {
+  tasks: number; mean_a: number; mean_b: number; pass_rate_a: number; pass_rate_b: number; difference: number; ci95: [number, number] | null; found: boolean;
+  mcnemar: { only_a: number; only_b: number; p: number } | null; detectable: number | null; sentence: string;
 }
+interface Side { key: string; name: string; scored: number; failed: number; masked: number; result: Result | null }
+interface Compared { runs: Side[]; warnings: string[]; tasks_total: number; tasks: { task_id: string; name: string; means: number[]; counts: number[] }[] }
 
-export function CompareRuns({ a, b }: { a: string; b: string }) {
-  const { data, problem } = useAnswer<Compared>("compare", { run: a, with: b }, null);
+const letter = (at: number) => String.fromCharCode(65 + at);
+
+export function CompareRuns({ keys }: { keys: string[] }) {
+  const { data, problem } = useAnswer<Compared>("compare", { run: keys[0], with: keys.slice(1).join(",") }, null);
   useKeys({ Escape: () => go("#/") });
   if (problem && !data) return <Problem text={problem} />;
   if (!data) return <Loading />;
-  const { result } = data;
+  const [first, ...others] = data.runs, pair = others.length === 1 ? others[0].result : null;
+  const none = others.every((side) => !side.result);
   return (
     <main id="main">
-      <header class="page-head"><div><h1>Compare</h1>
-        <p class="quiet">A is <a href={link(["run", a])}>{data.a.name}</a>, B is <a href={link(["run", b])}>{data.b.name}</a></p></div>
-        <div class="tools"><a class="button" href={link(["compare", b, a])}>Swap</a></div></header>
+      <header class="page-head"><div><h1>Compare {others.length > 1 && <span class="count">{data.runs.length}</span>}</h1>
+        <p class="quiet">{data.runs.map((side, at) => <span key={side.key}>{at > 0 && ", "}{letter(at)} is <a href={link(["run", side.key])}>{visible(side.name)}</a></span>)}</p></div>
+        {others.length === 1 && <div class="tools"><a class="button" href={link(["compare", keys[1], keys[0]])}>Swap</a></div>}</header>
       {data.warnings.map((warning) => <p class="warning" key={warning}>{visible(warning)}</p>)}
-      {!result && <Empty title="No task has a reward in both runs"><p class="quiet">Collect both from the same rows.</p></Empty>}
-      {result && <>
-        <p class="verdict-line">{result.sentence}</p>
+      {none && <Empty title={others.length > 1 ? "No run shares a rewarded task with A" : "No task has a reward in both runs"}><p class="quiet">Collect all from the same rows.</p></Empty>}
+      {pair && <>
+        <p class="verdict-line">{pair.sentence}</p>
         <dl class="stats">
-          <Stat name="Mean reward of B" note={`A ${reward(result.mean_a)}`}>{reward(result.mean_b)}</Stat>
-          <Stat name="B minus A" note={result.ci95 && `95 %: ${reward(result.ci95[0])} to ${reward(result.ci95[1])}`}>
-            <span class={result.difference > 0 ? "good-text" : result.difference < 0 ? "bad-text" : ""}>{result.difference > 0 ? "+" : ""}{reward(result.difference)}</span></Stat>
-          <Stat name="Pass rate of B" note={`A ${percent(result.pass_rate_a)}`}>{percent(result.pass_rate_b)}</Stat>
-          {result.mcnemar && <Stat name="McNemar" note={`${whole(result.mcnemar.only_b)} only in B, ${whole(result.mcnemar.only_a)} only in A`}>p = {result.mcnemar.p.toPrecision(2)}</Stat>}
-          {result.detectable !== null && <Stat name="Would be found" note="smallest difference, 80 % power">{reward(result.detectable)}</Stat>}
-        </dl>
-        <Card title="Tasks" wide note={`${plural(result.tasks, "task")} in both, the largest difference first`}>
-          <table class="tasks"><thead><tr><th scope="col">Task</th><th scope="col" class="number">A</th><th scope="col" class="number">B</th><th scope="col">Difference</th></tr></thead>
-            <tbody>{data.tasks.slice(0, 200).map((task) => <tr key={task.task_id}>
-              <td class="clip">{visible(task.name)}</td>
-              <td class="number" data-label="A"><a href={link(["run", a], { tab: "rollouts", q: `task:"${task.task_id}"` })}>{reward(task.a)}</a></td>
-              <td class="number" data-label="B"><a href={link(["run", b], { tab: "rollouts", q: `task:"${task.task_id}"` })}>{reward(task.b)}</a></td>
-              <td data-label="Difference"><Difference value={task.b - task.a} /></td></tr>)}</tbody></table></Card>
-      </>}
+          <Stat name="Mean reward of B" note={`A ${reward(pair.mean_a)}`}>{reward(pair.mean_b)}</Stat>
+          <Stat name="B minus A" note={pair.ci95 && `95 %: ${reward(pair.ci95[0])} to ${reward(pair.ci95[1])}`}><Found result={pair} /></Stat>
+          <Stat name="Pass rate of B" note={`A ${percent(pair.pass_rate_a)}`}>{percent(pair.pass_rate_b)}</Stat>
+          {pair.mcnemar && <Stat name="McNemar" note={`${whole(pair.mcnemar.only_b)} only in B, ${whole(pair.mcnemar.only_a)} only in A`}>p = {pair.mcnemar.p.toPrecision(2)}</Stat>}
+          {pair.detectable !== null && <Stat name="Would be found" note="smallest difference, 80 % power">{reward(pair.detectable)}</Stat>}
+        </dl></>}
+      {others.length > 1 && !none && <Card title="Every run against A" wide note="means over the tasks that both have">
+        <table class="versus"><thead><tr><th scope="col">Run</th><th scope="col" class="number">Tasks</th><th scope="col" class="number">Mean reward</th><th scope="col" class="number">Minus A</th><th scope="col" class="number">Pass rate</th><th scope="col">In words</th></tr></thead>
+          <tbody><tr><td>A <a href={link(["run", first.key])}>{visible(first.name)}</a></td><td class="number" data-label="Tasks">–</td><td class="number" data-label="Mean reward">{reward(others.find((side) => side.result)?.result?.mean_a)}</td><td class="number" data-label="Minus A">–</td>
+              <td class="number" data-label="Pass rate">{percent(others.find((side) => side.result)?.result?.pass_rate_a)}</td><td data-label="In words" class="quiet">the others are compared with it</td></tr>
+            {others.map((side, at) => <tr key={side.key}><td>{letter(at + 1)} <a href={link(["compare", first.key, side.key])}>{visible(side.name)}</a></td>
+            {side.result ? <><td class="number" data-label="Tasks">{whole(side.result.tasks)}</td><td class="number" data-label="Mean reward">{reward(side.result.mean_b)}</td>
+              <td class="number" data-label="Minus A"><Found result={side.result} />{side.result.ci95 && <div class="quiet small">{reward(side.result.ci95[0])} to {reward(side.result.ci95[1])}</div>}</td>
+              <td class="number" data-label="Pass rate">{percent(side.result.pass_rate_b)}</td>
+              <td class="small" data-label="In words">{!side.result.found ? "no difference was found" : side.result.difference > 0 ? "better than A" : "worse than A"}</td></>
+              : <td colSpan={5} class="quiet">no rewarded task in common with A</td>}</tr>)}</tbody></table></Card>}
+      {data.tasks.length > 0 && <Card title="Tasks" wide note={`${plural(data.tasks_total, "task")} in ${others.length > 1 ? "all" : "both"}, the largest difference first`}>
+        <div class="scrolls" tabIndex={0} role="region" aria-label="Mean rewards of tasks">
+        <table class="tasks"><thead><tr><th scope="col">Task</th>{data.runs.map((side, at) => <th key={side.key} scope="col" class="number">{letter(at)}</th>)}{others.length === 1 && <th scope="col">Difference</th>}</tr></thead>
+          <tbody>{data.tasks.slice(0, 200).map((task) => <tr key={task.task_id}>
+            <td class="clip">{served ? <a href={link(["task"], { task: task.task_id })}>{visible(task.name)}</a> : visible(task.name)}</td>
+            {data.runs.map((side, at) => <td key={side.key} class="number" data-label={letter(at)}><a href={link(["run", side.key], { tab: "rollouts", q: `task:"${task.task_id}"` })}>{reward(task.means[at])}</a></td>)}
+            {others.length === 1 && <td data-label="Difference"><Difference value={task.means[1] - task.means[0]} /></td>}</tr>)}</tbody></table></div>
+        {data.tasks_total > 200 && <p class="quiet small">The first 200 are listed.</p>}</Card>}
     </main>
   );
+}
+
+/** A difference, in colour only if one was found. */
+function Found({ result }: { result: Result }) {
+  const kind = !result.found ? "" : result.difference > 0 ? "good-text" : "bad-text";
+  return <span class={kind}>{result.difference > 0 ? "+" : ""}{reward(result.difference)}</span>;
 }
 
 function Difference({ value }: { value: number }) {

@@ -3,6 +3,7 @@ import { Component, render, type ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { served } from "./api";
 import { CompareRollouts, CompareRuns } from "./compare";
+import { Experiment } from "./experiment";
 import { isTyping, useKeys } from "./keys";
 import { useLost } from "./live";
 import { Play } from "./play";
@@ -10,6 +11,7 @@ import { Rollout } from "./rollout";
 import { here, link, usePlace } from "./router";
 import { Run } from "./run";
 import { Runs } from "./runs";
+import { OneTask } from "./task";
 import { Problem } from "./ui";
 import "./style.css";
 
@@ -22,7 +24,9 @@ function App() {
   const [kind, run, part, id] = path;
   const page = kind === "run" && part === "rollout" ? <Rollout key={run} run={run} id={Number(id)} given={given} />
     : kind === "run" && run ? <Run key={run} run={run} given={given} />
-    : kind === "compare" && part ? <CompareRuns key={`${run} ${part}`} a={run} b={part} />
+    : kind === "compare" && part ? <CompareRuns key={path.join(" ")} keys={path.slice(1)} />
+    : kind === "experiment" ? <Experiment key={given.at ?? ""} given={given} />
+    : kind === "task" && given.task && served ? <OneTask key={given.task} given={given} />
     : kind === "diff" && id ? <CompareRollouts key={run} run={run} a={Number(part)} b={Number(id)} />
     : kind === "play" && served ? <Play table={given.table ?? ""} />
     : kind ? <Problem text="There is no such page." /> : <Runs />;
@@ -44,6 +48,8 @@ function Crumbs({ path }: { path: string[] }) {
     <a href="#/">Runs</a>
     {kind === "run" && <><span aria-hidden="true">/</span><a href={link(["run", run])} aria-current={part ? undefined : "page"}>run</a></>}
     {kind === "run" && part && <><span aria-hidden="true">/</span><a href={link(["run", run], { tab: "rollouts", q: here().given.q, sort: here().given.sort })}>rollouts</a><span aria-hidden="true">/</span><span aria-current="page">{id}</span></>}
+    {(kind === "experiment" || kind === "task") && <><span aria-hidden="true">/</span><a href={link(["experiment"], { at: here().given.at })} aria-current={kind === "experiment" ? "page" : undefined}>{here().given.at ?? "experiment"}</a></>}
+    {kind === "task" && <><span aria-hidden="true">/</span><span aria-current="page">task</span></>}
     {(kind === "compare" || kind === "diff") && <><span aria-hidden="true">/</span><span aria-current="page">compare</span></>}
   </nav>;
 }

@@ -2,11 +2,12 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { send, served, type Overview, type TaskCell } from "./api";
-import { Histogram, Plot } from "./charts";
+import { Histogram } from "./charts";
 import { bytes, percent, plural, reward, seconds, short, when, whole } from "./format";
 import { useKeys } from "./keys";
 import { useAnswer } from "./live";
 import { RolloutList } from "./list";
+import { Plot } from "./plot";
 import { Qualification, TrustPill } from "./qualification";
 import { go, link } from "./router";
 import { JsonView } from "./text";
@@ -100,11 +101,12 @@ function Figures({ run, data }: { run: string; data: Overview }) {
                 list(`outcome:completed reward:>=${+low.toFixed(6)} reward:${last ? "<=" : "<"}${+high.toFixed(6)}`)} />
             : <p class="quiet">No rollout has completed.</p>}
         </Card>
-        <Card title="Reward over time" note="as rollouts ended">
-          {data.spark.filter((value) => value !== null).length > 1
-            ? <Plot kind="line" x="share of the run, %" y="mean reward" label="Mean reward over the run"
-                data={[data.spark.map((_, index) => ((index + 1) / data.spark.length) * 100), data.spark]} />
-            : <p class="quiet">Too few rewards for a line.</p>}
+        <Card title="Reward over time" note={data.rolling.length > 1 ? `rolling mean of ${whole(data.rolling[0].rollouts)} rollouts, 95 % band` : undefined}>
+          {data.rolling.length > 1
+            ? <Plot lines={[{ name: "reward", style: 0, points: data.rolling.map((each) => ({ x: each.share * 100, y: each.mean, low: each.low, high: each.high,
+                href: list(`outcome:completed number:${each.first}..${each.last}`), said: `${percent(each.share)} of the run: mean reward ${reward(each.mean)} of ${plural(each.rollouts, "rollout")}` })) }]}
+                x="share of the run, %" y="mean reward" label="Mean reward over the run" from={0} to={1} />
+            : <p class="quiet">A line needs 40 completed rollouts.</p>}
         </Card>
         <Card title="Where the time went" note={time ? `${seconds(time)} over all rollouts` : undefined}>
           <Bars empty="The rollouts record no times." rows={data.stages.map((each) => ({
@@ -136,9 +138,12 @@ function Figures({ run, data }: { run: string; data: Overview }) {
             name: each.name, value: Math.max(each.mean, 0), shown: reward(each.mean), title: `from ${reward(each.low)} to ${reward(each.high)}` }))} /></Card>}
         {data.values.length > 0 && <Card title="Values of the verdict" note="means">
           <Pairs rows={data.values.map((each) => [each.name, each.low === each.high ? reward(each.mean) : `${reward(each.mean)} (${reward(each.low)} to ${reward(each.high)})`])} /></Card>}
-        <Card title="Length against reward" note={data.lengths.every > 1 ? `every ${data.lengths.every}th rollout` : "a click opens the rollout"}>
-          {data.lengths.points.length
-            ? <Scatter run={run} points={data.lengths.points} />
+        <Card title="Length against reward" note="the area of a circle is its number of rollouts">
+          {data.lengths.cells.length
+            ? <Plot kind="cells" log lines={[{ name: "rollouts", style: 0, points: data.lengths.cells.map((cell) => ({ x: (cell.shortest * cell.longest) ** 0.5, y: (cell.low + cell.high) / 2, size: cell.rollouts,
+                href: list(`outcome:completed tokens:${cell.shortest}..${cell.longest} reward:${cell.low}..${cell.high}`),
+                said: `${plural(cell.rollouts, "rollout")} of ${whole(cell.shortest)} to ${whole(cell.longest)} tokens with a reward ${cell.low === cell.high ? `of ${reward(cell.low)}` : `from ${reward(cell.low)} to ${reward(cell.high)}`}` })) }]}
+                x="tokens that the model wrote" y="reward" label="Rollouts by length in tokens and reward" from={0} to={1} format={short} />
             : <p class="quiet">The rollouts record no tokens.</p>}
         </Card>
         <Card title="Model calls in a rollout">
@@ -186,13 +191,6 @@ function Controls({ run, control }: { run: string; control: NonNullable<Overview
 }
 
 const quoted = (text: string) => (/[\s"]/.test(text) ? `"${text.replace(/"/g, "")}"` : text);
-
-function Scatter({ run, points }: { run: string; points: [number, number, number][] }) {
-  const sorted = [...points].sort((a, b) => a[1] - b[1]);
-  return <Plot kind="points" x="tokens that the model wrote" y="reward" label="Reward of rollouts by their length in tokens"
-    data={[sorted.map((point) => point[1]), sorted.map((point) => point[2])]}
-    onPick={(index) => go(link(["run", run, "rollout", sorted[index][0]]))} />;
-}
 
 function HeatMap({ cells, href }: { cells: TaskCell[]; href: (cell: TaskCell) => string }) {
   return (

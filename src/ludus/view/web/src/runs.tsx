@@ -2,11 +2,15 @@
 import { useState } from "preact/hooks";
 import type { RunLine } from "./api";
 import { Spark } from "./charts";
+import type { Folder } from "./experiment";
 import { percent, plural, reward, seconds, short, when, whole } from "./format";
 import { useAnswer } from "./live";
 import { go, link } from "./router";
 import { CountBar, Empty, Loading, Problem } from "./ui";
 import { useKeys } from "./keys";
+
+/** The most runs of one comparison. */
+const MOST = 12;
 
 type Column = [id: string, name: string, value: (run: RunLine) => number | string];
 
@@ -22,7 +26,7 @@ const COLUMNS: Column[] = [
 ];
 
 export function Runs() {
-  const { data, problem } = useAnswer<{ runs: RunLine[]; paths: string[] }>("runs", {});
+  const { data, problem } = useAnswer<{ runs: RunLine[]; paths: string[]; folders: Folder[] }>("runs", {});
   const [sort, setSort] = useState("");
   const [filter, setFilter] = useState("");
   const [chosen, setChosen] = useState<string[]>([]);
@@ -40,7 +44,7 @@ export function Runs() {
     });
   }
   const priced = runs.some((run) => run.cost !== null);
-  const toggle = (key: string) => setChosen((old) => old.includes(key) ? old.filter((each) => each !== key) : [...old, key].slice(-2));
+  const toggle = (key: string) => setChosen((old) => old.includes(key) ? old.filter((each) => each !== key) : [...old, key].slice(-MOST));
   useKeys({
     j: () => setAt((now) => Math.min(now + 1, runs.length - 1)),
     k: () => setAt((now) => Math.max(now - 1, 0)),
@@ -56,11 +60,13 @@ export function Runs() {
         <div class="tools">
           <input type="search" id="search" placeholder="Filter runs" aria-label="Filter runs" value={filter}
             onInput={(event) => setFilter(event.currentTarget.value)} />
-          {chosen.length === 2
-            ? <a class="button primary" href={link(["compare", ...chosen])}>Compare the two</a>
-            : <span class="quiet wide-only">Tick two runs to compare them</span>}
+          {chosen.length > 1
+            ? <a class="button primary" href={link(["compare", ...chosen])}>Compare the {chosen.length === 2 ? "two" : chosen.length}</a>
+            : <span class="quiet wide-only">Tick runs to compare them</span>}
         </div>
       </header>
+      {data.runs.length > 1 && <nav class="folders" aria-label="Experiments"><span class="quiet small">Curves of</span>
+        {(data.folders.length ? data.folders : [{ at: "", runs: data.runs.length }]).map((folder) => <a key={folder.at} class="button" href={link(["experiment"], { at: folder.at })}>{folder.at || "all runs"} <span class="count">{folder.runs}</span></a>)}</nav>}
       {!data.runs.length && (
         <Empty title="There is no run yet">
           <p>Collect one, and it appears here while it runs:</p>
