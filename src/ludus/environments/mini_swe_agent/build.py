@@ -49,6 +49,7 @@ def row(path: Path) -> dict[str, Any]:
         "FAIL_TO_PASS": [name for name in tests if "::test_fixed_" in name],
         "PASS_TO_PASS": [name for name in tests if "::test_fixed_" not in name],
         "hide_expected": True,
+        "apart": True,
         "responses_create_params": {"input": prompt(problem, f"~/{FOLDER}")},
     }
 

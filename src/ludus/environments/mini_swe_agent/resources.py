@@ -48,6 +48,8 @@ class RepositoryRepair(SandboxResources):
         PASS_TO_PASS: TestNames = []
         #: compare expected values outside the sandbox (see the README)
         hide_expected: bool = False
+        #: run the code in another process than its tests (see the README)
+        apart: bool = False
         setup_script: str = ""
         setup_hosts: list[str] = []
 
@@ -86,8 +88,9 @@ class RepositoryRepair(SandboxResources):
         if self.image is None:
             self.config.sandbox.check_packages(self.sandbox.spec)
             self.base: Tree = base_tree(task.files or {})
+            set_up = bool(task.setup_script)
             self.tests: RepositoryTests = hidden_tests(
-                self.base, task.test_patch, *names, task.hide_expected, set_up=bool(task.setup_script)
+                self.base, task.test_patch, *names, task.hide_expected, apart=task.apart, set_up=set_up
             )
             self.sandbox = LazySandbox(CheckoutProvider(self.shared, self.base), self.sandbox.spec)
         else:

@@ -66,7 +66,8 @@ def _row(row: dict[str, Any], mode: str) -> dict[str, Any]:
     files = "\n\n".join(f"### {path}\n```python\n{text}```" for path, text in shown.items())
     template = _REPAIR if mode == "eval" else _REPRODUCE
     prompt = template.format(problem=row["problem_statement"], files=files, form=_FORM)
-    fields = "instance_id repo problem_statement files patch test_patch FAIL_TO_PASS PASS_TO_PASS hide_expected".split()
+    fields = "instance_id repo problem_statement files patch test_patch".split()
+    fields += ["FAIL_TO_PASS", "PASS_TO_PASS", "hide_expected", "apart"]
     return {
         "instance": {key: row[key] for key in fields if key in row},
         "metadata": {"relevant_file_contents": json.dumps(shown, ensure_ascii=False), "remove_repo_name": False},

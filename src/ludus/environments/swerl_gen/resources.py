@@ -55,6 +55,7 @@ class Instance(BaseModel):
     FAIL_TO_PASS: TestNames = []
     PASS_TO_PASS: TestNames = []
     hide_expected: bool = False
+    apart: bool = False
     setup_hosts: list[str] = []
 
 
@@ -102,7 +103,7 @@ class SearchReplace(SandboxResources):
         names = instance.FAIL_TO_PASS, instance.PASS_TO_PASS
         set_up = bool(self.preparation.script)
         self.tests: RepositoryTests = hidden_tests(
-            self.base, instance.test_patch, *names, instance.hide_expected, set_up=set_up
+            self.base, instance.test_patch, *names, instance.hide_expected, apart=instance.apart, set_up=set_up
         )
 
     async def verify(self, task: Task, response: Response) -> Verdict:

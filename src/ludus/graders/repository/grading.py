@@ -20,7 +20,7 @@ from ludus.graders.repository.checkout import FOLDER, CheckoutProvider, SetUp
 from ludus.graders.repository.hidden import HiddenTests
 from ludus.graders.repository.reported import value_of
 from ludus.graders.repository.settings import pytest_settings
-from ludus.graders.repository.trees import Tree, with_change, write_tree
+from ludus.graders.repository.trees import Tree, is_protected, with_change, write_tree
 from ludus.runtime.threads import in_thread
 from ludus.sandbox.protocol import ExecResult, Program, SandboxError, SandboxProvider, SandboxSpec
 
@@ -53,6 +53,8 @@ class RepositoryTests:
     files: Mapping[str, bytes] = field(default_factory=dict)
     #: whether expected values are taken out of the tests and compared outside, see `hidden.py`
     hide_expected: bool = True
+    #: whether the code under test runs in a process of its own, see `apart.py`
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,17 @@ async def grade_change(
         "tests": paths,
         "settings": pytest_settings({**base, **tests.files}, paths),
         "changed": _suspects(base, checkout, tests),
+        "own": [path for path in checkout if path in tests.files or is_protected(path)],
     }
-    bench = _Bench(provider, base, spec, seconds, preparation)
+    bench = _Bench(provider, base, spec, seconds, preparation, tests.apart)
     ended = await bench.run(checkout, request)
     judge = in_thread if len(ended.stdout) > _LARGE else _on_the_loop
     reports = await judge(_reports, ended, secret)
     if not _started(reports) and not (ended.out_of_memory and await bench.starts(request)):
         last = " ".join(ended.stderr.decode(errors="replace").split())[-200:]
         raise SandboxError(f"the tests could not be started: {ended.why}: {last}")
+    if tests.apart and not any("finished" in report for report in reports):
+        return Grade.of(tests, dict.fromkeys(listed, f"the tests did not run to their end: {ended.why}"))
     return Grade.of(tests, await judge(_not_passed, listed, reports, hidden, ended))
 
 
@@ -130,6 +135,7 @@ class _Bench:
     spec: SandboxSpec
     seconds: float
     preparation: SetUp | None
+    apart: bool
 
     async def run(self, checkout: Mapping[str, bytes], request: Mapping[str, Any]) -> ExecResult:
         """Run the tests that a request names on a checkout."""
@@ -142,7 +148,8 @@ class _Bench:
                 await sandbox.exec(["rm", "-rf", "--", *gone], cwd=FOLDER)
                 await write_tree(sandbox, checkout, FOLDER)
             stdin = json.dumps(request).encode()
-            return await sandbox.run(Program((), _program(), stdin, self.seconds, output_bytes=_REPORTS))
+            argv = (_apart(),) if self.apart else ()
+            return await sandbox.run(Program(argv, _program(), stdin, self.seconds, output_bytes=_REPORTS))
 
     async def starts(self, request: Mapping[str, Any]) -> bool:
         """Whether the test program starts on the clean checkout, where no code of a model runs."""
@@ -214,3 +221,12 @@ def _reports(ended: ExecResult, secret: str) -> list[dict[str, Any]]:
 @cache
 def _program() -> str:
     return Path(__file__).with_name("inside.py").read_text(encoding="utf-8")
+
+
+@cache
+def _apart() -> str:
+    """The text of `crossing.py` and `apart.py` as one program."""
+    texts = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("crossing.py", "apart.py")]
+    lines = (line for text in texts for line in text.splitlines(keepends=True))
+    own = ("from __future__ ", "from ludus.")
+    return "from __future__ import annotations\n" + "".join(line for line in lines if not line.startswith(own))

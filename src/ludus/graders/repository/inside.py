@@ -256,11 +256,17 @@ def main() -> None:
     """Run the tests that the host names."""
     import pytest
 
+    apart = None
+    if len(sys.argv) > 1:  # the text of `apart.py`. The code's process starts before the secret is here
+        apart = types.ModuleType("apart")
+        exec(compile(sys.argv[1], "<apart>", "exec"), vars(apart))
+        apart.fork_code()
     request = json.loads(sys.stdin.buffer.read())
     channel = ReportChannel(request["secret"])
     folder = os.path.join(os.environ["HOME"], request["folder"])
     os.chdir(folder)
     sys.dont_write_bytecode = True
+    sys.pycache_prefix = os.path.join(os.devnull, request["secret"])  # no compiled file that the code leaves is read
     sys.path[:] = [path for path in sys.path if path not in ("", os.environ["HOME"], folder)]
     sys.path += [place for place in (folder, os.path.join(folder, "src")) if os.path.isdir(place)]
     for name in [name for name in os.environ if name.startswith("PYTEST_")]:
@@ -273,9 +279,17 @@ def main() -> None:
     off = ("cacheprovider", "legacypath", "unraisableexception", "threadexception", "junitxml", "pastebin")
     options = ["-q", *(f"-pno:{name}" for name in off), "--import-mode=importlib", "--tb=line"]
     options += ["-c", request["settings"] or os.devnull, f"--rootdir={folder}", f"--confcutdir={folder}"]
-    guard(channel, folder, request["changed"])
+    if apart is None:
+        guard(channel, folder, request["changed"])
+    else:
+        times = apart.times_of(folder, request["own"])
+        apart.begin(folder, request["own"])
     channel.send(started=True)  # no file of the repository has been imported yet
     pytest.main([*options, "--", *request["tests"]], plugins=[reporter])
+    if apart is not None:
+        if apart.times_of(folder, request["own"]) != times:
+            channel.send(tampered="the files of the tests")
+        channel.send(finished=True)
 
 
 if __name__ == "__main__":

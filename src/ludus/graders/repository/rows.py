@@ -45,7 +45,14 @@ def base_tree(files: dict[str, str]) -> Tree:
 
 
 def hidden_tests(
-    base: Tree, test_patch: str, fail: list[str], keep: list[str], hide_expected: bool, *, set_up: bool = False
+    base: Tree,
+    test_patch: str,
+    fail: list[str],
+    keep: list[str],
+    hide_expected: bool,
+    *,
+    apart: bool = False,
+    set_up: bool = False,
 ) -> RepositoryTests:
     """The hidden tests of a row, from its `test_patch`. A row whose tests no change could pass is a bad row.
 
@@ -65,7 +72,7 @@ def hidden_tests(
                 raise Failure("bad_row", f"test_patch writes {path:.80}, which is no Python: {error}") from error
     for field, names in (("FAIL_TO_PASS", fail), ("PASS_TO_PASS", keep)):
         _check_names(field, names, {**base, **patched}, set_up)
-    return RepositoryTests(tuple(fail), tuple(keep), files, hide_expected)
+    return RepositoryTests(tuple(fail), tuple(keep), files, hide_expected, apart)
 
 
 def check_tests(test_patch: str, fail: list[str]) -> None:
