@@ -99,7 +99,7 @@ def test_show_verify_compare_and_collect_accept_the_joined_run(shards):
     [
         (["shard-1", "shard-2"], "shard 3/3 is missing"),
         (["shard-1", "shard-2", "shard-1"], "shard 1/3 is given twice"),
-        (["shard-1", "whole"], "whole is no shard"),
+        (["shard-1", "whole"], "whole is a whole run, not a shard"),
         (["nowhere"], "cannot read nowhere/run.json"),
         (["shard-1", "shard-2", "shard-3", "--output", "whole"], "whole exists already"),
         ([], "Missing argument"),

@@ -255,7 +255,7 @@ def test_missing_shards_are_named_and_refused_unless_a_partial_run_is_wanted(tmp
 
 def test_runs_that_are_no_shards_are_refused(tmp_path):
     collect(tmp_path / "whole", tasks(2))
-    refused(tmp_path, [tmp_path / "whole"], "whole is no shard but a whole run. Collect shards with: ludus collect")
+    refused(tmp_path, [tmp_path / "whole"], "whole is a whole run, not a shard. Collect shards with: ludus collect")
     refused(tmp_path, [tmp_path / "nowhere"], r"cannot read .*run.json: No such file or directory")
     (tmp_path / "odd").mkdir()
     for content in ("[]", "{}", "no", '{"identity": [], "options": {}}', '{"identity": {}}'):

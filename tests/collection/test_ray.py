@@ -131,7 +131,7 @@ def test_what_a_killed_worker_was_playing_is_played_again(cluster, second_node, 
     assert result.metrics["counts"] == {"dispatched": 33, "completed": 33, "failed": 0, "masked": 0}
     assert len(records(folder / "out")) == 33
     assert result.metrics["workers"] == {"count": 2, "died": 1}
-    assert result.warnings == ["1 worker process died. What it was playing was played again"]
+    assert result.warnings == ["1 worker process died. Its rollouts were played again"]
 
 
 def test_a_driver_that_is_killed_or_stopped_leaves_no_worker_and_another_one_resumes(cluster, folder, tmp_path):

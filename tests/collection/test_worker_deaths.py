@@ -31,7 +31,7 @@ def test_what_a_killed_worker_was_playing_is_played_again(tmp_path, monkeypatch,
     assert recorded(folder / "two") == recorded(folder / "one")
     assert metrics(folder / "two") == metrics(folder / "one")
     assert two.metrics["workers"] == {"count": 2, "died": 1}
-    assert two.warnings == ["1 worker process died. What it was playing was played again"]
+    assert two.warnings == ["1 worker process died. Its rollouts were played again"]
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def warnings(*params):
         ),
         (
             {"input": [{"role": "usr", "content": "x"}]},
-            "row 1: input[0].role is 'usr', which is no role. Did you mean user?",
+            "row 1: input[0].role is 'usr'; that is not a role. Did you mean user?",
         ),
         (
             {"input": "x", "temperature": "hot"},

@@ -123,7 +123,7 @@ LONG = b"".join(orjson.dumps({"n": n, "text": os.urandom(500).hex()}) + b"\n" fo
         ("a.json", orjson.dumps(ROWS) + b"{}", "a.json: there is more text after the end of the JSON array"),
         ("a.json", b'[{"a": 1},]', "a.json: row 2 is empty: there is a comma too many"),
         ("a.json", b'[{"a": "x\ny"}]', "a.json row 1: not JSON"),
-        ("a.json", b'[{"a": 1}}', "a.json: a bracket does not fit in row 1"),
+        ("a.json", b'[{"a": 1}}', "a.json: a bracket does not match in row 1"),
         ("a.json", b'{\n  "a": 1\n}\n', "a.json: this is a JSON object over several lines. .*jq -c"),
         ("a.jsonl", b"question,answer\n1,2\n", "a.jsonl:1: this is CSV and not JSON. Rename it"),
         ("a.csv", b"a,b\n1,2\n1,2,3\n", "a.csv:3: 3 values for 2 columns. Check the quotes"),

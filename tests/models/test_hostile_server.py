@@ -52,7 +52,7 @@ async def ask(script: Script, **settings: Any) -> ludus.Rollout:
 
 
 PAGE = b"<!DOCTYPE html>\n<html><body>Welcome</body></html>"
-NO_SERVER = "a web page (HTML), so this is no model server: check model.base_url"
+NO_SERVER = "a web page (HTML), so this is not a model server: check model.base_url"
 
 
 async def test_a_server_that_sends_a_web_page_is_named_as_no_model_server():

@@ -240,7 +240,7 @@ async def test_an_archive_cannot_write_outside_of_its_folder_nor_take_a_file_of_
     [
         (None, "oci needs an image"),
         ("/no/such/folder", "no such image: /no/such/folder"),
-        ("/", "the host's own root is no image"),
+        ("/", "the host's own root is not an image"),
         ("/etc/ssl", "has no /bin/sh"),
         (__file__, "cannot unpack the image"),
     ],

@@ -62,7 +62,7 @@ def test_an_environment_under_load(tmp_path: Path) -> None:
     [
         (("nothing",), "cannot read nothing"),
         (("run", "--filter", "0.1..0.9"), "--filter writes files. Add --output DIR"),
-        (("run", "--filter", "1", "-o", "out"), "--filter 1 is no band of pass rates"),
+        (("run", "--filter", "1", "-o", "out"), "--filter 1 is not a range of pass rates"),
         (("run", "--plot", "gif", "-o", "out"), "Choose png or svg"),
         (("run", "--set", "a.b=1"), "Add --model scripted"),
         (("run", "--model", "scripted", "--filter", "0..1"), "--filter is for runs"),

@@ -235,7 +235,7 @@ def test_compressed_files_that_are_not_unpacked_are_called_by_their_name(tmp_pat
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (b'{"question": "a", "answer": NaN}', "a.jsonl:2: not JSON: NaN at column 29 is no number of JSON, use null."),
+        (b'{"question": "a", "answer": NaN}', "a.jsonl:2: not JSON: NaN at column 29 is not a JSON number, use null."),
         (b'{"question": "a\xff", "answer": "1"}', "a.jsonl:2: not JSON: the text is not UTF-8."),
         (b'{"question": "a\\ud800", "answer": "1"}', "a.jsonl:2: not JSON: a lone surrogate at column"),
     ],

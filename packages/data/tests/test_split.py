@@ -90,7 +90,7 @@ def test_a_bad_line_leaves_no_files(tmp_path: Path):
 
 def test_a_part_cannot_leave_the_folder(tmp_path: Path):
     for name in ("../x", "a/b", ".x", ""):
-        with pytest.raises(UserError, match="is no name for a file"):
+        with pytest.raises(UserError, match="is not a file name"):
             Splitter({name: 1})
 
 

@@ -81,7 +81,7 @@ def test_typos_missing_gold_and_answers_in_the_prompt_are_warnings(tmp_path: Pat
     found = {each.kind: (each.rows, each.where.rpartition(":")[2], each.message) for each in report.warnings}
     assert found == {
         "gold_missing": (2, "2", "expected_answer is empty"),
-        "answer_in_prompt": (1, "4", "expected_answer stands in the prompt: 'jane austen'"),
+        "answer_in_prompt": (1, "4", "expected_answer is in the prompt: 'jane austen'"),
     }
 
 

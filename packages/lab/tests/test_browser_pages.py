@@ -195,9 +195,9 @@ def test_look_shows_a_picture_if_it_is_asked_for():
 
 
 def test_an_unknown_page_is_named():
-    with pytest.raises(ValueError, match="is no page. Did you mean click-test"):
+    with pytest.raises(ValueError, match="is not a page. Did you mean click-test"):
         Environment.load("browser").task(row("click-tests", 1))
-    with pytest.raises(UserError, match="data.page 'click-tests' is no page"):
+    with pytest.raises(UserError, match="data.page 'click-tests' is not a page"):
         next(stream(0, page="click-tests"))
 
 

@@ -53,7 +53,7 @@ def test_rows_follow_from_the_seed_and_hold_a_picture():
 
 @needs_installed("ludus_lab.pictures")
 def test_an_unknown_kind_is_named():
-    with pytest.raises(UserError, match="data.kind 'charts' is no kind of picture. Did you mean chart"):
+    with pytest.raises(UserError, match="data.kind 'charts' is not a kind of picture. Did you mean chart"):
         next(stream(0, kind="charts"))
 
 

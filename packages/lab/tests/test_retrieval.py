@@ -146,7 +146,7 @@ def test_without_the_package_the_error_is_one_line_with_the_command(tmp_path):
 
 
 def test_an_unknown_kind_is_named():
-    with pytest.raises(UserError, match="data.kind 'gaps' is no kind of question. Did you mean gap"):
+    with pytest.raises(UserError, match="data.kind 'gaps' is not a kind of question. Did you mean gap"):
         next(questions(0, kind="gaps"))
 
 

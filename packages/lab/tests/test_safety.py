@@ -179,7 +179,7 @@ def test_a_row_that_cannot_be_judged_is_refused(change):
 
 
 def test_an_unknown_kind_is_named():
-    with pytest.raises(UserError, match="data.kind 'secrets' is no kind of row. Did you mean secret"):
+    with pytest.raises(UserError, match="data.kind 'secrets' is not a kind of row. Did you mean secret"):
         next(stream(0, kind="secrets"))
 
 

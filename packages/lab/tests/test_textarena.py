@@ -164,11 +164,11 @@ def test_rows_follow_from_the_seed_and_mistakes_are_named():
     rows = list(islice(stream(4), 10))
     assert rows == list(islice(stream(4), 10)) != list(islice(stream(5), 10))
     assert {each["game"] for each in rows} == set(GAMES)
-    with pytest.raises(UserError, match="data.game 'Nim' is no game. Did you mean Nim-v0"):
+    with pytest.raises(UserError, match="data.game 'Nim' is not a game. Did you mean Nim-v0"):
         next(stream(0, game="Nim"))
-    with pytest.raises(UserError, match="data.opponent 'nobody' is no opponent"):
+    with pytest.raises(UserError, match="data.opponent 'nobody' is not an opponent"):
         next(stream(0, opponent="nobody"))
-    with pytest.raises(ValueError, match="is no game of this environment"):
+    with pytest.raises(ValueError, match="is not a game of this environment"):
         Environment.load("textarena").task(row("Go-v0", "self", 0, 1))
 
 

@@ -251,7 +251,7 @@ def test_an_application_that_mcp_cannot_express_is_refused():
     assert "GZipMiddleware" in refusal(lambda app: app.add_middleware(GZipMiddleware))
     assert "several: /{tool_name}, /{path}" in refusal(lambda app: app.post("/{path}")(plain))
     assert "route /mcp of its own" in refusal(lambda app: app.post("/mcp")(plain))
-    assert "'a/b' is no name" in refusal(lambda app: app.post("/a/b")(plain))
+    assert "'a/b' is not a valid name" in refusal(lambda app: app.post("/a/b")(plain))
     assert "/query takes query parameters" in refusal(lambda app: app.post("/query")(query))
     assert "/union takes a union" in refusal(lambda app: app.post("/union")(union))
 

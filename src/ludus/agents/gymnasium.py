@@ -29,7 +29,7 @@ class GymnasiumAgent(Agent):
         """Play one rollout."""
         game, task, limits = episode.resources, episode.task, episode.limits
         if not isinstance(game, Game):
-            raise TypeError(f"the gymnasium agent needs a Game as resources, and {type(game).__name__} is none")
+            raise TypeError(f"the gymnasium agent needs a Game as resources, and {type(game).__name__} is not a Game")
         if not game.begun:
             episode.say(*observation_items(await episode.step("open", limits.open, game.begin(task))))
         for _ in range(len(game.steps), self.config.max_steps):

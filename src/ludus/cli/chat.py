@@ -32,7 +32,7 @@ def chat(
         list[str] | None,
         Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent, model, limits or data."),
     ] = None,
-    seed: Annotated[int, Option(min=-MAX_INT64, max=MAX_INT64, help="The rollout's seed derives from this.")] = 0,
+    seed: Annotated[int, Option(min=-MAX_INT64, max=MAX_INT64, help="The seed of the rollout.")] = 0,
 ) -> None:
     """Play one rollout by hand and see its verdict.
 

@@ -36,7 +36,7 @@ class ChatScreen(PersonSeat):
 
     more_help = {
         "several lines": "a line that ends with \\ goes on; a block that begins with ``` ends with ```",
-        "/paste": "begin a text of several lines, which a line /end ends",
+        "/paste": "start a text of several lines; a line /end ends it",
         "/task": "show the row: the prompt and the fields that the verifier reads",
         "Ctrl-D, Ctrl-C": "as /verify and /quit",
     }

@@ -161,7 +161,7 @@ class _FloatRange(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number that a text stands for."""
         number = super().convert(value, param, ctx)
-        return self.fail(f"{value} is no number.", param, ctx) if number != number else number
+        return self.fail(f"{value} is not a number.", param, ctx) if number != number else number
 
 
 _RANGES = (click.IntRange, _FloatRange)

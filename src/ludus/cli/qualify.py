@@ -29,7 +29,9 @@ def qualify(
     ] = None,
     dataset: Annotated[str | None, Option("--dataset", "-d", help="Which dataset to use.")] = None,
     limit: Annotated[int, Option(min=1, max=MAX_INT64, help="Use only the first N rows.")] = 32,
-    seed: Annotated[int, Option(min=-MAX_INT64, max=MAX_INT64, help="Rollout seeds derive from this.")] = 0,
+    seed: Annotated[
+        int, Option(min=-MAX_INT64, max=MAX_INT64, help="The seed of the run; each rollout gets one of its own.")
+    ] = 0,
     set_: Annotated[
         list[str] | None,
         Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources, agent or limits."),
@@ -46,7 +48,7 @@ def qualify(
     ] = None,
     pass_reward: Annotated[
         float | None,
-        Option("--pass", help="For partial credit: rewards from here on count as 1, all others as 0."),
+        Option("--pass", help="For partial credit: rewards of at least this count as 1, others as 0."),
     ] = None,
     odd: Annotated[
         int, Option(min=0, max=1_000_000, help="How many odd answers to try; each must end in a verdict.")

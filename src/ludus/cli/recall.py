@@ -22,13 +22,13 @@ def recall(
     environment: Annotated[str, Option("--env", "-e", metavar="ENV", help="The environment with the fixed verifier.")],
     output: Annotated[
         Path | None,
-        Option("--output", "-o", metavar="DIR", help="Write the corrected runs and changes.jsonl into it."),
+        Option("--output", "-o", metavar="DIR", help="The folder for the corrected runs and changes.jsonl."),
     ] = None,
     set_: Annotated[
         list[str] | None, Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources or limits.")
     ] = None,
     all_: Annotated[
-        bool, Option("--all", help="Score rollouts with a valid receipt, too: a judge or a data file changed.")
+        bool, Option("--all", help="Also score rollouts with a valid receipt, after a judge or a data file changed.")
     ] = False,
     concurrency: Annotated[int, Option("--concurrency", "-c", min=1, max=65_536, help="Rows in flight.")] = 64,
     json_: Annotated[bool, Option("--json", help="Print JSON and nothing else.")] = False,

@@ -55,12 +55,12 @@ def build(
 def base(
     source: Annotated[str, Argument(help="debian, or the folder or tar archive of a root file system.")],
     names: Annotated[
-        list[str], Option("--for", metavar="NAME", help="An image that it stands for in FROM, as in python:*.")
+        list[str], Option("--for", metavar="NAME", help="An image name in FROM that it replaces, such as python:*.")
     ],
     suite: Annotated[str, Option("--suite", help="The release of Debian.")] = "bookworm",
     mirror: Annotated[str, Option("--mirror", help="Debian's packages; by default as apt has them.")] = "",
 ) -> None:
-    """Let a local root file system stand for images that no registry can be asked for.
+    """Use a local root file system in place of images that cannot be pulled.
 
     With debian, debootstrap makes a small one from Debian's packages, once.
 
@@ -104,7 +104,7 @@ def images(json_: Annotated[bool, Option("--json", help="Print JSON.")] = False)
 
 @sandbox.command
 def prune(
-    bases: Annotated[bool, Option("--bases", help="Remove the bases too, and what they stand for.")] = False,
+    bases: Annotated[bool, Option("--bases", help="Also remove the bases and the names that they replace.")] = False,
 ) -> None:
     """Remove the images that were built here, and what builds left to be faster the next time.
 

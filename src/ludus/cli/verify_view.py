@@ -80,7 +80,7 @@ def show_changes(console: Console, rescoring: Rescoring) -> None:
         passed = f"{summary['passed_before']:,} → {summary['passed_after']:,}"
         table.add_row("passed", passed, pass_mark(summary["pass_reward"]))
     if summary["duplicates"]:
-        table.add_row("duplicates", f"{summary['duplicates']:,}", "later lines of a rollout, left as they are")
+        table.add_row("duplicates", f"{summary['duplicates']:,}", "duplicate lines of a rollout, unchanged")
     if summary["torn"]:
         table.add_row("torn", "1", "the last line is incomplete and left out")
     if summary["drift"]["rollouts"]:

@@ -34,7 +34,7 @@ def view(
         str | None, Option(metavar="MODEL", help="With --play: the model to talk to; as in ludus chat.")
     ] = None,
     export: Annotated[
-        Path | None, Option(metavar="FILE", help="Write one self-contained page instead, to send to somebody.")
+        Path | None, Option(metavar="FILE", help="Write one self-contained page that you can send to others.")
     ] = None,
     publish: Annotated[
         Path | None, Option(metavar="DIR", help="Write a static site instead, for any web server.")

@@ -285,7 +285,7 @@ class Collection(Results):
 
 def _deaths(count: int) -> list[str]:
     """The warning that worker processes died."""
-    played = "What they were playing was played again" if count > 1 else "What it was playing was played again"
+    played = "Their rollouts were played again" if count > 1 else "Its rollouts were played again"
     return [f"{count} worker process{'es' * (count > 1)} died. {played}"] if count else []
 
 
@@ -301,7 +301,7 @@ def _moved(endpoints: Iterable[dict[str, Any]]) -> list[str]:
 def _started_over(count: int) -> str:
     """The warning that interrupted rollouts could not be brought back."""
     what = "an interrupted rollout" if count == 1 else f"{count} interrupted rollouts"
-    return f"{what} started over: a tool returned something else than before, or the saved turns could not be played"
+    return f"{what} started over: a tool returned a different result, or the saved turns could not be replayed"
 
 
 class _ServerModel(Model):

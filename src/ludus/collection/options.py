@@ -107,7 +107,7 @@ class PlayOptions:
         typed=list[str],
         parse=_parse_settings,
     )
-    seed: int = option(0, "Rollout seeds derive from this.", least=-MAX_INT64, most=MAX_INT64)
+    seed: int = option(0, "The seed of the run; each rollout gets one of its own.", least=-MAX_INT64, most=MAX_INT64)
     tokens: bool = option(False, "Request token ids; mask rollouts without them.")
     resources: str | None = option(None, "Use resources on a server (ludus serve).", metavar="URL")
     agent: str | None = option(None, "Run rollouts on an agent server, with its model.", metavar="URL")
@@ -167,7 +167,7 @@ class StopOptions:
     max_attempts: int = option(3, "Attempts per rollout over all resumes.", least=1, most=MAX_COUNT)
     enough: int | None = option(None, "End a task's slower rollouts once N have ended well.", least=1, most=MAX_COUNT)
     group_deadline: float | None = option(
-        None, "End a task's rollouts so long after the first began.", metavar="SECONDS"
+        None, "End a task's rollouts this long after the first one began.", metavar="SECONDS"
     )
     max_staleness: int | None = option(
         None, "End rollouts more than N policy versions behind.", least=0, most=MAX_INT64
@@ -196,7 +196,7 @@ class OutputOptions:
     )
     resume: bool = option(False, "Continue a collection; retry failed rollouts.")
     force: bool = option(False, "With --resume: ignore changed settings or data.")
-    accept_new_verifier: bool = option(False, "With --resume: go on though the verifier was edited.")
+    accept_new_verifier: bool = option(False, "With --resume: continue even if the verifier changed.")
     overwrite: bool = option(False, "Replace an existing collection.")
     checkpoint: bool | None = option(
         None, "Save each turn for --resume; default: where possible.", "--checkpoint/--no-checkpoint"

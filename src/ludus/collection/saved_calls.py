@@ -111,7 +111,7 @@ class SavedCalls:
         self._lines.clear()
         if self._kept and not self._used:
             self._progress.started_over += 1
-            cause = "its program asked the model something else than before"
+            cause = "its program asked the model a different question"
             self._progress.notices.append(f"rollout {self._job.rollout_id} started over: {cause}")
         elif self._kept:
             self._progress.resumed += 1

@@ -135,7 +135,7 @@ class ShardRun:
         named = self.described["identity"].get("shard")
         if named is None:
             raise UserError(
-                f"{self.path} is no shard but a whole run", "Collect shards with: ludus collect --shard I/N"
+                f"{self.path} is a whole run, not a shard", "Collect shards with: ludus collect --shard I/N"
             )
         if not all(isinstance(self.described["options"].get(name), int) for name in ("tasks", "repeats")):
             raise UserError(f"{self.files.run} does not describe a shard", "Collect it again with --shard I/N")

@@ -94,7 +94,7 @@ class _Splitter:
                 self._depth -= 1
                 if self._depth == 0:
                     if what != ord("]"):
-                        raise BrokenArray(f"a bracket does not fit in row {self._elements + 1}")
+                        raise BrokenArray(f"a bracket does not match in row {self._elements + 1}")
                     self._depth = -1
                     return place
             elif self._depth == 1:

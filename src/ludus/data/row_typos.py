@@ -103,7 +103,7 @@ class RowTypos:
         if isinstance(role, str) and role not in _ROLES:
             meant = next(iter(difflib.get_close_matches(role[:100].strip().lower(), _ROLES, n=1)), None)
             hint = f"Did you mean {meant}?" if meant else f"Write one of {', '.join(sorted(_ROLES))}"
-            self._add(where, "input[%d]", index, "role", f"is {role!r:.40}, which is no role. {hint}")
+            self._add(where, "input[%d]", index, "role", f"is {role!r:.40}; that is not a role. {hint}")
 
     def _add(self, where: str, place: str, index: int | None, name: str, problem: str) -> None:
         """Count a mistake in the row at `where`. Only the first row that has it is quoted."""

@@ -126,7 +126,7 @@ def _call_blocks(item: Item, path: str, conversion: Conversion) -> list[Block]:
     except orjson.JSONDecodeError:
         parsed = None
     if not isinstance(parsed, dict):
-        conversion.lose(f"{path}.arguments", "they are no JSON object: they became the text of one argument")
+        conversion.lose(f"{path}.arguments", "they are not a JSON object: they became the text of one argument")
         parsed = {"arguments": arguments}
     call_id = conversion.text(item.get("call_id"), f"{path}.call_id")
     return [{"type": "tool_use", "id": call_id, "name": conversion.text(item.get("name"), path), "input": parsed}]

@@ -267,7 +267,7 @@ class OpenAIModel(Model):
         if isinstance(error, dict):
             error = error.get("message")
         if error is None and reply.status < 500 and _HTML.match(content):  # a proxy sends pages with 5xx
-            return "a web page (HTML), so this is no model server: check model.base_url"
+            return "a web page (HTML), so this is not a model server: check model.base_url"
         text = content[:2000].decode("utf-8", "replace") if error is None else str(error)
         return self._clean(" ".join(text.split()))[:300]
 

@@ -197,7 +197,9 @@ def _tokens(way: str, data: dict[str, Any], ids: list[int]) -> Tokens:
         raise Failure("bad_response", f"{len(ids)} ids were sent, and the server read {read}")
     tokens = tokens_from_chat({"choices": [chat], "usage": usage}, choice.get("prompt_token_ids") or ids)
     if tokens is None or list(tokens.prompt_ids) != ids:
-        raise Failure("bad_response", "the server did not return the ids of its answer, or read others than were sent")
+        raise Failure(
+            "bad_response", "the server did not return the ids of its answer, or read different ids than were sent"
+        )
     return tokens
 
 

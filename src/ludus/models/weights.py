@@ -64,7 +64,7 @@ def get_weights(
     if target.is_file():
         if _digest(target) == known.sha256:
             return target
-        raise UserError(f"{target} is not the file that it should be: its digest differs", f"Remove it: rm {target}")
+        raise UserError(f"{target} is not the expected file: its digest differs", f"Remove it: rm {target}")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".getting-", dir=folder) as made:
         partial = Path(made, known.file)

@@ -155,7 +155,7 @@ def _read(module: ModuleType, path: Path) -> dict[str, Any]:
             case (int() | float(), str()):
                 continue
         where = f"{path}:{_line_of(path, 'expected_exploits')}: expected_exploits[{name!r}]"
-        example = f'{{"{name}": (1.0, "why this is no hole")}}'
+        example = f'{{"{name}": (1.0, "why this is not a hole")}}'
         raise UserError(f"{where} must be (limit, reason), and is {shown(repr(value))}", f"Write {example}")
     for name, value in vars(module).items():
         own = getattr(value, "__module__", None) == module.__name__ and callable(value)

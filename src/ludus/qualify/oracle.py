@@ -4,7 +4,7 @@ Much of it is in the rows. The environment's folder may hold a `qualify.py` that
 it). All names are optional, and a function may return None for a task:
 
     settings = {"resources.KEY": VALUE}      settings for qualification, for example a scripted judge
-    expected_exploits = {"tool_spam": (1.0, "why this is no hole")}     how much a bad policy may earn, and why
+    expected_exploits = {"tool_spam": (1.0, "why this is not a hole")}     how much a bad policy may earn, and why
     gold(task) -> str                        the right answer as a text
     answer(task, text) -> script             how a final answer is written so that the verifier finds it
     oracle(task) -> script                   a whole rollout that deserves the full reward

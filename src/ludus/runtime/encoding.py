@@ -58,7 +58,7 @@ def json_error(error: json.JSONDecodeError) -> str:
         return "not JSON: the text is not UTF-8"
     number = _NO_NUMBER.match(error.doc, error.pos) if isinstance(error.doc, str) else None
     if number is not None:
-        return f"not JSON: {number[0]} at column {error.pos + 1} is no number of JSON, use null"
+        return f"not JSON: {number[0]} at column {error.pos + 1} is not a JSON number, use null"
     if error.msg.startswith("unexpected end of data"):
         return f"not JSON: the line ends early, after column {len(error.doc.rstrip())}"
     what = "a lone surrogate" if "surrogate in string" in error.msg else error.msg.partition(": line ")[0]

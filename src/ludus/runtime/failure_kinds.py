@@ -48,7 +48,7 @@ FAILURE_KINDS = {
     "bad_prompt": FailureKind("a scripted judge cannot read the prompt", "Use the environment's own judge prompt"),
     "bad_request": FailureKind("the request cannot be sent as it is", "Correct the row's `responses_create_params`"),
     "bad_response": FailureKind(
-        "a server sent something that is no answer", "Look at the server; the cause quotes what it sent"
+        "a server sent a reply that cannot be read as an answer", "Look at the server; the cause quotes what it sent"
     ),
     "bad_row": FailureKind(
         "the row cannot be played or judged", "Correct the row: `ludus data validate` names field and line"

@@ -85,12 +85,12 @@ def make_debian(suite: str = "bookworm", mirror: str | None = None, cache: Path 
     The mirror is by default the one that this machine's apt uses.
     """
     if not _SUITE.fullmatch(suite):
-        raise UserError(f"{suite!r:.60} is no release of Debian", "Example: --suite bookworm")
+        raise UserError(f"{suite!r:.60} is not a release of Debian", "Example: --suite bookworm")
     target = (cache or cache_folder()) / "bases" / f"debian-{suite}"
     if target.is_dir():
         return target
     if os.geteuid() != 0:
-        raise UserError("debootstrap needs root", "Run the command as root, or name a folder that somebody made")
+        raise UserError("debootstrap needs root", "Run the command as root, or name an existing folder")
     if shutil.which("debootstrap") is None:
         raise UserError("debootstrap is not installed", "Install it with: apt-get install -y debootstrap")
     with temporary_name(target.parent) as (new, lock):

@@ -90,7 +90,7 @@ class ContainerEngine:
                     return engine
         tried = ", ".join(_sockets())
         what = f"the image {image:.200}" if image else "the image"
-        raise SandboxError(f"{what} is no folder and no archive, and no container engine answers at {tried}")
+        raise SandboxError(f"{what} is neither a folder nor an archive, and no container engine answers at {tried}")
 
     async def inspect(self, name: str) -> EngineImage:
         """What the engine knows about an image. It is not pulled: that is a decision of the user."""

@@ -99,7 +99,7 @@ class ImageStore:
 
     def _folder(self, path: Path) -> UnpackedImage:
         if path == Path("/"):
-            raise SandboxError("the host's own root is no image: leave the image out")
+            raise SandboxError("the host's own root is not an image: leave `image` out")
         if os.geteuid() != 0:
             _check(path, str(path))
             return UnpackedImage(path)

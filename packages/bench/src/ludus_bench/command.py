@@ -109,7 +109,7 @@ def _parse_in_flight(text: str) -> list[int]:
         number = re.fullmatch(r"\s*([0-9]{1,7})(k?)\s*", part)
         value = int(number[1]) * (1000 if number[2] else 1) if number else 0
         if not 1 <= value <= MAX_COUNT:
-            cause = f"--in-flight has {part[:20]!r}, which is no number from 1 to {MAX_COUNT:,}"
+            cause = f"--in-flight has {part[:20]!r}; that is not a number from 1 to {MAX_COUNT:,}"
             raise UserError(cause, "Example: --in-flight 1k,4k,16k")
         numbers.append(value)
     return numbers

@@ -80,5 +80,5 @@ class Delay:
 
 def _wrong(text: str) -> UserError:
     return UserError(
-        f"{text[:40]!r} is no delay of up to {LONGEST:.0f} s", "Write 1, 0.5..2, exp:1 or lognormal:1,0.5 (seconds)"
+        f"{text[:40]!r} is not a delay of up to {LONGEST:.0f} s", "Write 1, 0.5..2, exp:1 or lognormal:1,0.5 (seconds)"
     )

@@ -13,7 +13,9 @@ def plot_format(path: Path) -> str:
     """The format of a figure, by the suffix of its file."""
     format_ = path.suffix.lower().lstrip(".")
     if format_ not in FORMATS:
-        raise UserError(f"--plot {path} is no name of a figure", f"End it with {' or '.join('.' + f for f in FORMATS)}")
+        raise UserError(
+            f"--plot {path} is not a file name for a figure", f"End it with {' or '.join('.' + f for f in FORMATS)}"
+        )
     return format_
 
 

@@ -19,11 +19,11 @@ def profile(
     ],
     output: Annotated[
         Path | None,
-        Option("--output", "-o", metavar="DIR", help="Write profile.json, difficulty.jsonl and more into it."),
+        Option("--output", "-o", metavar="DIR", help="The folder for profile.json, difficulty.jsonl and figures."),
     ] = None,
     filter_: Annotated[
         str | None,
-        Option("--filter", metavar="LOW..HIGH", help="Write subset.jsonl: tasks with pass rates in between."),
+        Option("--filter", metavar="LOW..HIGH", help="Write subset.jsonl: tasks whose pass rate is in this range."),
     ] = None,
     compare: Annotated[
         Path | None, Option("--compare", metavar="RUN", help="Another policy's run of the same tasks.")
@@ -106,7 +106,7 @@ def _profile_runs(
     if output is None and (filter_ is not None or plot is not None):
         raise UserError(f"{'--filter' if filter_ is not None else '--plot'} writes files", "Add --output DIR")
     if plot is not None and plot not in FORMATS:
-        raise UserError(f"--plot {plot[:20]} is no format of figures", f"Choose {' or '.join(FORMATS)}")
+        raise UserError(f"--plot {plot[:20]} is not a figure format", f"Choose {' or '.join(FORMATS)}")
     band = Band.parse(filter_) if filter_ is not None else None
     price_list = read_prices(prices) if prices is not None else None
     profiled = Profile(runs, pass_reward=pass_, prices=price_list)

@@ -48,7 +48,7 @@ class Splitter:
             raise UserError("a split needs parts with shares above 0", "Example: --parts train=0.9,test=0.1")
         for name in shares:
             if re.fullmatch(r"\w[\w.-]{0,99}", name) is None:
-                raise UserError(f"--parts: {name!r:.60} is no name for a file", "Example: --parts train=0.9,test=0.1")
+                raise UserError(f"--parts: {name!r:.60} is not a file name", "Example: --parts train=0.9,test=0.1")
         total = sum(shares.values())
         self._limits = [limit / total for limit in accumulate(shares.values())]
         self._names = list(shares)

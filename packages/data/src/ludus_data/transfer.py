@@ -126,7 +126,7 @@ def _new_card(path: Path, repo: str, files: dict[str, Path]) -> str | None:
         return None
     manifest = _read_manifest(files[MANIFEST])
     if not isinstance(manifest, dict):
-        raise UserError(f"{path / MANIFEST} is no manifest", f"Repair or remove it, or write {_CARD} yourself")
+        raise UserError(f"{path / MANIFEST} is not a manifest", f"Repair or remove it, or write {_CARD} yourself")
     return dataset_card(repo, manifest)
 
 

@@ -124,9 +124,7 @@ class _Doubts:
         answers = {name: row.get(name) for name in dict.fromkeys((*declared, *GOLD_FIELDS))}
         for name, answer in answers.items():
             if isinstance(answer, str) and _can_be_found(answer) and _stands_in(answer.strip(), prompt_text(row)):
-                self._add(
-                    "answer_in_prompt", environment, where, f"{name} stands in the prompt: {answer.strip()!r:.60}"
-                )
+                self._add("answer_in_prompt", environment, where, f"{name} is in the prompt: {answer.strip()!r:.60}")
                 return
 
     def warnings(self) -> list[RowWarning]:

@@ -97,4 +97,4 @@ def _chosen(values: dict[str, Any], chosen: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "not a number" if value is None else f"{value!r:.80}, which is no number"
+    return "not a number" if value is None else f"{value!r:.80}, not a number"

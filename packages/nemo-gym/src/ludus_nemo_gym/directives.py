@@ -83,7 +83,7 @@ class _Expansion:
         if isinstance(inherited, dict) and isinstance(beside, dict):
             return merge(inherited, beside)
         if beside:
-            raise UserError(f"{path}: {directive}: {source} is no mapping, so the keys beside it cannot be merged")
+            raise UserError(f"{path}: {directive}: {source} is not a mapping, so the keys beside it cannot be merged")
         return inherited
 
     def _source(self, source: str, directive: str, path: str) -> Any:

@@ -29,7 +29,7 @@ def _failed(record: Record) -> str | None:
 def _reward_invalid(record: Record) -> str | None:
     if "reward" not in record or record.get(_FAILURE):  # unscored, or reported as a failure
         return None
-    return f"reward {record['reward']!r:.40} is no number" if finite_number(record["reward"]) is None else None
+    return f"reward {record['reward']!r:.40} is not a number" if finite_number(record["reward"]) is None else None
 
 
 def _response_empty(record: Record) -> str | None:

@@ -60,7 +60,7 @@ def as_tools(entries: Any) -> dict[str, MCPTool]:
         if tool.name in RESERVED_MCP_TOOL_NAMES:
             raise ValueError(f"{tool.name!r} is a route of every resources server: rename the tool")
         if _NAME.fullmatch(tool.name) is None:
-            raise ValueError(f"{tool.name!r} is no name of an MCP tool: use letters, digits, '_' and '-'")
+            raise ValueError(f"{tool.name!r} is not a valid name of an MCP tool: use letters, digits, '_' and '-'")
         if tool.name in tools:
             raise ValueError(f"two MCP tools have the name {tool.name!r}: rename one")
         tools[tool.name] = tool
@@ -91,7 +91,7 @@ def _schema(route: APIRoute) -> dict[str, Any]:
         raise ValueError(f"{route.path} takes a union as its body: a tool over MCP takes one class")
     schema = TypeAdapter(kind).json_schema()
     if schema.get("type", "object") != "object":
-        raise ValueError(f"{route.path} takes a body that is no object: a tool over MCP takes an object")
+        raise ValueError(f"{route.path} takes a body that is not an object: a tool over MCP takes an object")
     return {"type": "object", **schema}
 
 

@@ -55,7 +55,7 @@ class FormulaSheet:
     def value(self, cell: str) -> float:
         """The number in a cell. Raises `FormulaError` if there is none."""
         if not _CELL.fullmatch(cell):
-            raise FormulaError(f"{cell[:20]!r} is no cell: cells are A1 to Z99")
+            raise FormulaError(f"{cell[:20]!r} is not a cell: cells are A1 to Z99")
         if cell not in self._values:
             if cell in self._open or len(self._open) > MAX_DEPTH:
                 raise FormulaError(f"{cell} needs its own value, or a chain of more than {MAX_DEPTH} formulas")
@@ -108,8 +108,8 @@ class FormulaSheet:
 def _tree(formula: str) -> ast.expr:
     """The syntax tree of a formula: Python reads it, with every range made a text."""
     if len(formula) > MAX_CHARACTERS or not _FORMULA.fullmatch(formula):
-        raise FormulaError(f"{formula[:40]!r} is no formula of at most {MAX_CHARACTERS} characters")
+        raise FormulaError(f"{formula[:40]!r} is not a formula of at most {MAX_CHARACTERS} characters")
     try:
         return ast.parse(_RANGE.sub(r'"\1:\2"', formula.strip()), mode="eval").body
     except SyntaxError as error:
-        raise FormulaError(f"{formula[:40]!r} is no formula") from error
+        raise FormulaError(f"{formula[:40]!r} is not a formula") from error

@@ -206,13 +206,13 @@ async def test_a_set_up_script_prepares_both_sandboxes(judge: Judge) -> None:
         ({"test_patch": "--- a/none\n+++ b/none\n@@ -1 +1 @@\n-a\n+b\n"}, "test_patch does not fit"),
         ({"FAIL_TO_PASS": "[]"}, "FAIL_TO_PASS is empty"),
         ({"FAIL_TO_PASS": "what"}, "must be a list of tests"),
-        ({"test_patch": "garbage"}, "test_patch is no diff: 'garbage'"),
+        ({"test_patch": "garbage"}, "test_patch is not a diff: 'garbage'"),
         ({"test_patch": ""}, "neither files nor test_patch has tests/test_issue.py"),
         ({"FAIL_TO_PASS": ["tests/nosuch.py::t"]}, "FAIL_TO_PASS names tests/nosuch.py::t, but neither files nor"),
         ({"PASS_TO_PASS": ["tests/nosuch.py::t"]}, "PASS_TO_PASS names tests/nosuch.py::t, but neither files nor"),
         ({"PASS_TO_PASS": ["tests/test_issue.py::test_nosuch"]}, "but tests/test_issue.py has no such test"),
         ({"PASS_TO_PASS": ["tests/test_issue.py"]}, "not of the form FILE::TEST"),
-        ({"files": None, "image_name": "mine:1", "test_patch": "garbage"}, "test_patch is no diff: 'garbage'"),
+        ({"files": None, "image_name": "mine:1", "test_patch": "garbage"}, "test_patch is not a diff: 'garbage'"),
     ],
 )
 @together

@@ -163,7 +163,7 @@ async def test_a_row_without_its_repository_is_a_bad_row(judge: Judge) -> None:
 @pytest.mark.parametrize(
     ("row", "fields", "cause"),
     [
-        (REPAIRS[0], {"test_patch": "garbage"}, "test_patch is no diff: 'garbage'"),
+        (REPAIRS[0], {"test_patch": "garbage"}, "test_patch is not a diff: 'garbage'"),
         (REPAIRS[0], {"test_patch": ""}, "neither files nor test_patch has tests/"),
         (REPAIRS[0], {"FAIL_TO_PASS": ["tests/nosuch.py::t"]}, "FAIL_TO_PASS names tests/nosuch.py::t, but neither"),
         (REPAIRS[0], {"PASS_TO_PASS": ["tests/nosuch.py::t"]}, "PASS_TO_PASS names tests/nosuch.py::t, but neither"),

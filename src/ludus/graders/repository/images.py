@@ -75,7 +75,7 @@ def checked_name(image: str, provider: str) -> str:
 async def open_image(sandbox: Sandbox, image: str, base_commit: str = "HEAD") -> None:
     """Open a sandbox of an image before the model is asked, and look for the repository and its commit in it."""
     if not _COMMIT.fullmatch(base_commit):
-        raise Failure("bad_row", f"base_commit is no commit: {base_commit!r:.80}")
+        raise Failure("bad_row", f"base_commit is not a commit: {base_commit!r:.80}")
     try:
         ended = await sandbox.exec(["test", "-e", f"{FOLDER}/.git"])
     except SandboxError as error:

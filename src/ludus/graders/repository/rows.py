@@ -69,7 +69,7 @@ def hidden_tests(
             try:
                 ast.parse(data)
             except (SyntaxError, ValueError) as error:
-                raise Failure("bad_row", f"test_patch writes {path:.80}, which is no Python: {error}") from error
+                raise Failure("bad_row", f"test_patch writes {path:.80}; that is not Python: {error}") from error
     for field, names in (("FAIL_TO_PASS", fail), ("PASS_TO_PASS", keep)):
         _check_names(field, names, {**base, **patched}, set_up)
     return RepositoryTests(tuple(fail), tuple(keep), files, hide_expected, apart)
@@ -80,7 +80,7 @@ def check_tests(test_patch: str, fail: list[str]) -> None:
     if not fail:
         raise Failure("bad_row", "FAIL_TO_PASS is empty: no test distinguishes the patch from an empty one")
     if test_patch.strip() and not _DIFF.search(test_patch):
-        raise Failure("bad_row", f"test_patch is no diff: {test_patch.strip()!r:.80}")
+        raise Failure("bad_row", f"test_patch is not a diff: {test_patch.strip()!r:.80}")
 
 
 def _check_names(field: str, names: list[str], tree: Tree, set_up: bool) -> None:

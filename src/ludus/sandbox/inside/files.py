@@ -46,7 +46,7 @@ def _write(request: dict[str, Any]) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o600)
     with os.fdopen(fd, "wb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError("it is no regular file")
+            raise OSError("it is not a regular file")
         os.ftruncate(fd, 0)
         _copy_input(file.write)
         os.fchmod(fd, request["mode"])

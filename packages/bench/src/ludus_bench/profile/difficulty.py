@@ -29,7 +29,7 @@ class Band(NamedTuple):
         except ValueError:
             band = None
         if band is None or not (0 <= band.low <= band.high <= 1) or math.isnan(band.low + band.high):
-            raise UserError(f"--filter {text[:40]} is no band of pass rates", "Write two shares, such as 0.1..0.9")
+            raise UserError(f"--filter {text[:40]} is not a range of pass rates", "Write two shares, such as 0.1..0.9")
         return band
 
     def side(self, task: TaskProfile) -> str:

@@ -37,7 +37,7 @@ Environment = Annotated[list[str] | None, Option(help="Only this environment; ma
 StopReason = Annotated[list[str] | None, Option(help="Only this stop reason; may be repeated.", panel=_WHICH)]
 Receipt = Annotated[
     list[str] | None,
-    Option(help="Only receipts that begin so; the first 12 characters name the verifier.", panel=_WHICH),
+    Option(help="Only receipts with this prefix; the first 12 characters name the verifier.", panel=_WHICH),
 ]
 Reasoning = Annotated[
     str,

@@ -13,7 +13,7 @@ def overlap(
     train: Annotated[Path, Argument(metavar="A", help="The training set.")],
     test: Annotated[Path, Argument(metavar="B", help="The held-out set.")],
     words: Annotated[int, Option(min=1, max=1000, help="The length of the runs of words.")] = 13,
-    threshold: Annotated[float, Option(help="A row of B overlaps if this share of its runs stands in A.")] = 0.5,
+    threshold: Annotated[float, Option(help="A row of B overlaps if this share of its runs occurs in A.")] = 0.5,
     allow: Annotated[float, Option(min=0, max=1, help="The share of B's rows that may overlap.")] = 0.0,
     by: Annotated[str, Option(metavar="PART", help="What is compared: prompt, row, or a field.")] = "prompt",
     json_: Annotated[bool, Option("--json", help="Print the report as JSON and nothing else.")] = False,

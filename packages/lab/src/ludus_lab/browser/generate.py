@@ -19,7 +19,7 @@ INSTRUCTION = (
 def stream(seed: int, *, page: str = "") -> Iterator[dict[str, Any]]:
     """Rows of one page, by default of all pages in turn."""
     if page and page not in PAGES:
-        raise UserError(f"data.page {page!r:.60} is no page", did_you_mean(page, PAGES))
+        raise UserError(f"data.page {page!r:.60} is not a page", did_you_mean(page, PAGES))
     generator = random.Random(seed)
     while True:
         for name in [page] if page else PAGES:

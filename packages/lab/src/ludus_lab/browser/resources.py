@@ -54,7 +54,7 @@ class MiniWob(Resources):
         @classmethod
         def _is_known(cls, page: str) -> str:
             if page not in PAGES:
-                raise ValueError(f"{page!r:.60} is no page. {did_you_mean(page, PAGES)}")
+                raise ValueError(f"{page!r:.60} is not a page. {did_you_mean(page, PAGES)}")
             return page
 
     class Config(ResourcesConfig):

@@ -103,7 +103,7 @@ class Chess(Game):
         self._without_move += 1
         if self._without_move > self.config.reminders:
             return Step(terminated=True, info=self._info("no legal move"))
-        return Step(f"That is no legal move here. {HOW_TO_MOVE}\n{self._shown()}")
+        return Step(f"That is not a legal move here. {HOW_TO_MOVE}\n{self._shown()}")
 
     def _score(self) -> float:
         """The score of a game that is over, for the model."""

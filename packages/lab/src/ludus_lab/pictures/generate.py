@@ -23,7 +23,7 @@ Question = tuple[str, str, float]
 def stream(seed: int, *, kind: str = "") -> Iterator[dict[str, Any]]:
     """Rows of one kind (`circles`, `point`, `chart` or `table`), by default of all kinds in turn."""
     if kind and kind not in KINDS:
-        raise UserError(f"data.kind {kind!r:.40} is no kind of picture", did_you_mean(kind, KINDS))
+        raise UserError(f"data.kind {kind!r:.40} is not a kind of picture", did_you_mean(kind, KINDS))
     require(__package__)
     generator, names = random.Random(seed), [kind] if kind else list(KINDS)
     while True:

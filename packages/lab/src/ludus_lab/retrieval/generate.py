@@ -38,7 +38,7 @@ Question = tuple[str, str, list[str]]  # the question, the answer, and texts tha
 def questions(seed: int, *, kind: str = "") -> Iterator[dict[str, Any]]:
     """Rows of one kind (`code`, `release` or `gap`), by default of all kinds in turn while each lasts."""
     if kind and kind not in KINDS:
-        raise UserError(f"data.kind {kind!r:.40} is no kind of question", did_you_mean(kind, KINDS))
+        raise UserError(f"data.kind {kind!r:.40} is not a kind of question", did_you_mean(kind, KINDS))
     require(__package__, str(FOLDER))
     documents, version = read_corpus(), _version()
     generator = random.Random(seed)

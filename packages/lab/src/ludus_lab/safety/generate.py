@@ -21,7 +21,7 @@ KINDS = ("over_refusal", "jailbreak", "injection", "secret")
 def stream(seed: int, *, kind: str = "") -> Iterator[dict[str, Any]]:
     """Rows of one kind, by default of all kinds in turn. The same seed draws the same rows."""
     if kind and kind not in KINDS:
-        raise UserError(f"data.kind {kind!r:.40} is no kind of row", did_you_mean(kind, KINDS))
+        raise UserError(f"data.kind {kind!r:.40} is not a kind of row", did_you_mean(kind, KINDS))
     generator, texts = random.Random(seed), requests()
     pairs = product(texts["harmful"], texts["wrappers"])
     rows = {

@@ -57,7 +57,7 @@ def fresh(domain: str, initial_state: dict[str, Any] | None) -> Any:
             raise ValueError("initial_state: only initialization_actions are supported")
         for action in state.initialization_actions or []:
             if action.func_name.startswith("_"):
-                raise ValueError(f"initial_state: {action.func_name!r:.60} is no function of a toolkit")
+                raise ValueError(f"initial_state: {action.func_name!r:.60} is not a function of a toolkit")
         environment.set_state(None, state.initialization_actions, [])
     return environment
 

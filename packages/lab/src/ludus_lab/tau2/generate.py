@@ -41,7 +41,7 @@ def stream(
 ) -> Iterator[dict[str, Any]]:
     """Rows for all tasks of a domain and split: `base`, `train`, `test`, and in telecom `small` and `full`."""
     if domain not in DOMAINS:
-        raise UserError(f"data.domain {domain!r:.40} is no domain of tau2", did_you_mean(domain, DOMAINS))
+        raise UserError(f"data.domain {domain!r:.40} is not a domain of tau2", did_you_mean(domain, DOMAINS))
     tasks = _tasks(domain, split)
     if shuffle:
         random.Random(seed).shuffle(tasks)
@@ -64,7 +64,7 @@ def row(domain: str, task: Any) -> dict[str, Any]:
 def _tasks(domain: str, split: str) -> list[Any]:
     splits = module(domain).get_tasks_split()
     if split not in splits:
-        raise UserError(f"data.split {split!r:.40} is no split of {domain}", did_you_mean(split, splits))
+        raise UserError(f"data.split {split!r:.40} is not a split of {domain}", did_you_mean(split, splits))
     if (domain, split) == ("telecom", "small"):  # a file of its own: the other one takes seconds to read
         tasks: list[Any] = module(domain).load_tasks(
             Path(module(domain).TELECOM_TASK_SET_PATH).with_name("tasks_small.json")

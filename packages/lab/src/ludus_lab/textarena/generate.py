@@ -19,9 +19,9 @@ INSTRUCTION = (
 def stream(seed: int, *, game: str = "", opponent: str = "self") -> Iterator[dict[str, Any]]:
     """Rows of one game, by default of all games in turn, against one opponent."""
     if game and game not in GAMES:
-        raise UserError(f"data.game {game!r:.60} is no game", did_you_mean(game, GAMES))
+        raise UserError(f"data.game {game!r:.60} is not a game", did_you_mean(game, GAMES))
     if opponent not in (opponents := get_args(Opponent)):
-        raise UserError(f"data.opponent {opponent!r:.60} is no opponent", did_you_mean(opponent, opponents))
+        raise UserError(f"data.opponent {opponent!r:.60} is not an opponent", did_you_mean(opponent, opponents))
     generator = random.Random(seed)
     while True:
         for name in [game] if game else GAMES:

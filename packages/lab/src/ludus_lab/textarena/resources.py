@@ -43,7 +43,7 @@ class Arena(Resources):
         @classmethod
         def _is_known(cls, game: str) -> str:
             if game not in GAMES:
-                raise ValueError(f"{game!r:.60} is no game of this environment. {did_you_mean(game, GAMES)}")
+                raise ValueError(f"{game!r:.60} is not a game of this environment. {did_you_mean(game, GAMES)}")
             return game
 
     @classmethod

@@ -37,7 +37,7 @@ def provider_of(block: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"a sandbox provider is one mapping {{NAME: settings}}, not: {', '.join(names) or 'nothing'}")
     settings = plain[names[0]]
     if settings is not None and not isinstance(settings, Mapping):
-        raise ValueError(f"the settings of the sandbox provider {names[0]} are no mapping: {settings!r:.100}")
+        raise ValueError(f"the settings of the sandbox provider {names[0]} are not a mapping: {settings!r:.100}")
     return str(names[0]), {str(key): value for key, value in (settings or {}).items()}
 
 
