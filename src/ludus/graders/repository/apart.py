@@ -80,7 +80,7 @@ class Pipe:
         return b"".join(parts)
 
 
-class Lease:
+class PipeOfThread:
     """The pipe of a thread. It is free again when the thread ends."""
 
     def __init__(self, free: Any, number: int) -> None:
@@ -126,7 +126,7 @@ class Peer(Values):
             if not self.judges:
                 raise RuntimeError("a thread of the code under test cannot call the test")
             number = self.free.get()
-            self.local.lease, self.local.pipe = Lease(self.free, number), self.pipes[number]
+            self.local.lease, self.local.pipe = PipeOfThread(self.free, number), self.pipes[number]
             if number not in self.started:
                 self.started.add(number)
                 os.write(self.control, bytes([number]))
