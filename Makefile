@@ -27,7 +27,7 @@ $(VENV)/demo: pyproject.toml packages/nemo-gym/pyproject.toml
 	touch $@
 
 # What tests, linters and benchmarks need besides, and the packages that the demo does not need.
-PACKAGES := packages/bench packages/browser packages/credit packages/data packages/lab packages/sandboxes packages/telemetry packages/trainers
+PACKAGES := packages/bench packages/browser packages/credit packages/data packages/lab packages/sandboxes packages/telemetry packages/trainers packages/transformers
 $(VENV)/installed: $(VENV)/demo $(PACKAGES:=/pyproject.toml) packages/inspect/pyproject.toml
 	$(call install,--editable '.[dev]' --editable 'packages/nemo-gym[servers]' $(PACKAGES:%=--editable %))
 	$(call install,--no-deps --editable packages/inspect)  # inspect-ai is in $(INTEROP): it needs older packages than ours
@@ -94,8 +94,8 @@ test-harness: $(VENV)/installed
 	LUDUS_TEST_HARNESS=1 $(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 4 -rs --durations 15 \
 		tests/agents/test_harness_*.py tests/cli/test_cli_harness.py
 
-# What the tests of the transformers model need; without it they are skipped. Its comma would end an argument of `call`.
-TRAIN_EXTRAS := '.[train,plot]'
+# What the tests of the transformers model need; without it they are skipped.
+TRAIN_EXTRAS := '.[plot]' --editable 'packages/transformers[train]'
 $(VENV)/train: $(VENV)/installed
 	$(PIP) --no-compile 'torch==2.13.0'
 	$(call install,--editable $(TRAIN_EXTRAS))

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 import transformers
+from ludus_transformers.model import TransformersModel
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from ludus.model import Request
-from ludus.models.transformers import TransformersModel
 
 SIZES: dict[str, dict[str, int]] = {
     "30M": {

@@ -4,52 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from counting import counter, rows
 from servers import Server, running
 
-import ludus
-from ludus import Resources, Response, tool
+__all__ = ["counter", "rows", "server"]
 
 os.environ.pop("COLUMNS", None)  # tests must not depend on the terminal's width
-
-
-class Counter(Resources):
-    """The counter from the documentation."""
-
-    class Task(ludus.Task):
-        expected_count: int = 1
-
-    async def open(self, task: Task) -> None:
-        self.count = 0
-
-    @tool
-    async def increment_counter(self, count: int) -> dict[str, bool]:
-        """Add to the counter."""
-        self.count += count
-        return {"success": True}
-
-    async def verify(self, task: Task, response: Response) -> float:
-        return float(self.count == task.expected_count)
-
-
-@pytest.fixture
-def counter() -> type[Counter]:
-    return Counter
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     with running(Server()) as started:
         yield started
-
-
-@pytest.fixture
-def rows() -> Any:
-    """A function that makes rows: `rows(3, expected_count=1)`."""
-
-    def make(count: int, **fields: Any) -> list[dict[str, Any]]:
-        return [{"responses_create_params": {"input": f"Question {n}"}, "number": n, **fields} for n in range(count)]
-
-    return make

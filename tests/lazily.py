@@ -1,6 +1,6 @@
 """Heavy packages are imported by the first test that uses them, and not when pytest collects, once in every process.
 
-torch = lazily.imported("torch", "pip install 'ludus-gym[train]'")
+torch = lazily.imported("torch", "pip install 'ludus-transformers[train]'")
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 import lazily
 import pytest
 
-transformers = lazily.imported("transformers", "pip install 'ludus-gym[train]'")
-tokenizers = lazily.imported("tokenizers", "pip install 'ludus-gym[train]'")
+transformers = lazily.imported("transformers", "pip install 'ludus-transformers[train]'")
+tokenizers = lazily.imported("tokenizers", "pip install 'ludus-transformers[train]'")
 
 _WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _NUMBERS = ("<B", "<b", "<H", "<h", "<I", "<i", "<f", "<?", "", "", "<Q", "<q", "<d")

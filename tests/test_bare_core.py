@@ -15,7 +15,6 @@ PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text
 OF_EXTRAS = (
     "ludus.graders.math_",  # math
     "ludus.models.aiohttp_client",  # aiohttp
-    "ludus.models.transformers_",  # train
 )
 
 LOAD_ALL = """

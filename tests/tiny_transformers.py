@@ -8,13 +8,13 @@ from typing import Any
 
 import lazily
 import pytest
+from ludus_transformers.model import TransformersModel
 
-from ludus.models.transformers import TransformersModel
 from ludus.tokens import Tokens
 
-torch = lazily.imported("torch", "pip install 'ludus-gym[train]'")
-transformers = lazily.imported("transformers", "pip install 'ludus-gym[train]'")
-tokenizers = lazily.imported("tokenizers", "pip install 'ludus-gym[train]'")
+torch = lazily.imported("torch", "pip install 'ludus-transformers[train]'")
+transformers = lazily.imported("transformers", "pip install 'ludus-transformers[train]'")
+tokenizers = lazily.imported("tokenizers", "pip install 'ludus-transformers[train]'")
 
 CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>
@@ -103,7 +103,7 @@ _GGUF_LAYER = {
 
 def write_gguf(path: str, template: str = "chatml") -> None:
     """Write `llama()` and `tokenizer()` as one GGUF file."""
-    gguf = pytest.importorskip("gguf", reason="needs gguf: pip install 'ludus-gym[train]'")
+    gguf = pytest.importorskip("gguf", reason="needs gguf: pip install 'ludus-transformers[train]'")
     words, model = tokenizer(template), llama()
     config, writer = model.config, gguf.GGUFWriter(path, "llama")
     vocabulary = json.loads(words.backend_tokenizer.to_str())["model"]

@@ -19,7 +19,7 @@ SOURCE = _ROOT / "src" / "ludus"
 #: Where the import packages lie whose modules the pages show. Names without one of these before them are of `ludus`.
 _PACKAGES = {
     name: _ROOT / "packages" / name.removeprefix("ludus_") / "src" / name
-    for name in ("ludus_bench", "ludus_credit", "ludus_data", "ludus_trainers")
+    for name in ("ludus_bench", "ludus_credit", "ludus_data", "ludus_trainers", "ludus_transformers")
 }
 
 
@@ -38,7 +38,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "models": (
         "ludus.models",
         "Models, and `open_model`, which turns a spec into one.",
-        ["models", *_in("models", "scripted openai vllm sglang azure local transformers replay remote")],
+        ["models", *_in("models", "scripted openai vllm sglang azure local replay remote"), "ludus_transformers.model"],
     ),
     "agents": (
         "ludus.agents",
@@ -61,9 +61,13 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
         ],
     ),
     "train": (
-        "ludus.train",
-        "Groups of rollouts for trainers, and the adapters for TRL.",
-        [*_in("train", "contract group policy stored rows trl trl_environment"), "data.advantages"],
+        "ludus.train and ludus_transformers",
+        "Groups of rollouts for trainers, and the adapters for TRL: `pip install 'ludus-transformers[train]'`.",
+        [
+            *_in("train", "contract group policy stored rows"),
+            *_in("ludus_transformers", "trl trl_environment"),
+            "data.advantages",
+        ],
     ),
     "trainers": (
         "ludus_trainers",

@@ -67,7 +67,7 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
             "ludus.models.azure:AzureModel.Config": "`azure:DEPLOYMENT`",
             "ludus.models.remote:RemoteModel.Config": "`remote:URL`",
             "ludus.models.local:LocalModel.Config": "`local` and `local:FILE`",
-            "ludus.models.transformers:TransformersModel.Config": "`transformers:PATH_OR_NAME`",
+            "ludus_transformers.model:TransformersModel.Config": "`transformers:PATH_OR_NAME`",
             "ludus_trainers.token_engine:TokenEngine.Config": "a trainer's own engine, in Python",
             "ludus.http.retries:Retries": "retries of an endpoint",
         },

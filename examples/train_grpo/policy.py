@@ -7,6 +7,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ludus_transformers.loading import load
+from ludus_transformers.model import TransformersModel
 from micro import micro_model
 from plotting import mean_interval
 
@@ -14,8 +16,6 @@ import ludus
 from ludus import Resources
 from ludus.compare.comparison import interval_of_mean
 from ludus.errors import UserError
-from ludus.models.transformers import TransformersModel
-from ludus.models.transformers_load import load
 
 Row = dict[str, Any]
 

@@ -33,13 +33,13 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from environments import ENVIRONMENTS
 from judging import Answer, answers_of, win_rates
+from ludus_transformers.trl import TrlRollouts
 from plotting import mean_interval
 from policy import Player, Row, dataset, load_model, options_of, run_trainer, trainer_settings, write_json
 from preferences import WRITERS, conversation, demonstrations, policy_pairs, written_pairs
 from reward_model import RewardModel, scored_by
 
 from ludus.errors import UserError
-from ludus.train.trl import TrlRollouts
 
 #: The start answers at most so many of the training tasks for the pairs.
 _ANSWERED = 512

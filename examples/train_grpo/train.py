@@ -30,11 +30,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from environments import ENVIRONMENTS
+from ludus_transformers.trl import TrlRollouts
 from plotting import plot
 from policy import Player, load_model, options_of, trainer_settings, write_json
 
 from ludus.errors import UserError
-from ludus.train.trl import TrlRollouts
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

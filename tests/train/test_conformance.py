@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from ludus_transformers.conformance import TrlAdapter, TrlAsyncAdapter
 
 from ludus.cli import command_line
 from ludus.errors import UserError
-from ludus.train.conformance.adapters import FeedAdapter, TrlAdapter, TrlAsyncAdapter, find_adapter
+from ludus.train.conformance.adapters import FeedAdapter, find_adapter
 from ludus.train.conformance.checking import Delivered, TrainerAdapter, check
 from ludus.train.conformance.script import ConformanceScript, script
 
@@ -46,7 +47,7 @@ def test_the_feed_conforms() -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("adapter", [TrlAdapter(), TrlAsyncAdapter()])
 def test_the_adapters_of_trl_conform(adapter: TrainerAdapter) -> None:
-    pytest.importorskip("trl", reason="needs trl: pip install 'ludus-gym[train]'")
+    pytest.importorskip("trl", reason="needs trl: pip install 'ludus-transformers[train]'")
     report = check(adapter)
     assert report.passed, report.problems
 

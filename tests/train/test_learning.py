@@ -28,7 +28,7 @@ MOST_CPU_SECONDS = 80
 @pytest.fixture(scope="module")
 def programs() -> Iterator[Programs]:
     if importlib.util.find_spec("trl") is None:
-        pytest.skip("needs trl: pip install 'ludus-gym[train]'")
+        pytest.skip("needs trl: pip install 'ludus-transformers[train]'")
     with Programs() as programs:
         yield programs
 
@@ -95,7 +95,7 @@ def test_a_policy_trained_on_a_reward_model_wins_by_a_judge_that_took_no_part(
 
 def test_a_program_that_is_over_its_seconds_is_ended(tmp_path: Path) -> None:
     if importlib.util.find_spec("trl") is None:
-        pytest.skip("needs trl: pip install 'ludus-gym[train]'")
+        pytest.skip("needs trl: pip install 'ludus-transformers[train]'")
     command = [sys.executable, str(EXAMPLES / "offline.py"), "--output", str(tmp_path), "--seconds", "0.01"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 124

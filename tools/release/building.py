@@ -27,6 +27,7 @@ PROJECTS = {
     "packages/sandboxes": "ludus_sandboxes",
     "packages/telemetry": "ludus_telemetry",
     "packages/trainers": "ludus_trainers",
+    "packages/transformers": "ludus_transformers",
 }
 
 #: How a version is written, in `src/ludus/__init__.py` or in a package's `pyproject.toml`.

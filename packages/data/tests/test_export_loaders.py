@@ -38,7 +38,7 @@ def run(tmp_path_factory: Any) -> Path:
 
 
 def dataset(path: Path, tmp_path: Path) -> Any:
-    datasets = pytest.importorskip("datasets", reason="needs datasets: pip install 'ludus-gym[train]'")
+    datasets = pytest.importorskip("datasets", reason="needs datasets: pip install 'ludus-transformers[train]'")
     datasets.disable_progress_bars()
     return datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
 
@@ -63,7 +63,7 @@ def without_nulls(value: Any) -> Any:
 
 @pytest.mark.slow
 def test_datasets_loads_the_folder_with_messages_tools_and_tasks_as_objects(run, tmp_path):
-    datasets = pytest.importorskip("datasets", reason="needs datasets: pip install 'ludus-gym[train]'")
+    datasets = pytest.importorskip("datasets", reason="needs datasets: pip install 'ludus-transformers[train]'")
     datasets.disable_progress_bars()
     export(run, "sft", tmp_path / "sft.jsonl")
     summary = export(run, "hf", tmp_path / "set")

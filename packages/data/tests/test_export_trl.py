@@ -13,8 +13,8 @@ from rollout_files import rollout, with_tokens, with_tools, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-trl = lazily.imported("trl", "pip install 'ludus-gym[train]'")
-datasets = lazily.imported("datasets", "pip install 'ludus-gym[train]'")
+trl = lazily.imported("trl", "pip install 'ludus-transformers[train]'")
+datasets = lazily.imported("datasets", "pip install 'ludus-transformers[train]'")
 
 #: TRL computes in bfloat16 by default, which a CPU emulates at a twentieth of the speed.
 FAST = {"bf16": False, "gradient_checkpointing": False}

@@ -23,7 +23,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     python = TRAINERS / "bin" / "python"
     if not python.exists() or not any(TRAINERS.glob("lib/python*/site-packages/verl")):
         pytest.skip(f"the trainers are not installed in {TRAINERS}: make interop")
-    pytest.importorskip("transformers", reason="needs transformers: pip install 'ludus-gym[train]'")
+    pytest.importorskip("transformers", reason="needs transformers: pip install 'ludus-transformers[train]'")
     report = tmp_path_factory.mktemp("trainers") / "report.json"
     path = os.pathsep.join(str(each) for each in (ROOT / "src", HERE.parent / "src", ROOT / "tests", HERE))
     variables = {**os.environ, "PYTHONPATH": path, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}

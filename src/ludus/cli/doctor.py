@@ -28,6 +28,7 @@ PACKAGES = {
     "sandboxes": "sandboxes of Daytona, e2b and Modal",
     "telemetry": "--otel, --metrics-port and --log-to: spans, metrics and charts",
     "trainers": "adapters for verl, SkyRL and other trainers",
+    "transformers": "Hugging Face models in this process, and TRL",
 }
 
 _REQUIREMENT = re.compile(r"""([A-Za-z0-9._-]+).*;.*extra\s*==\s*["']([^"']+)["']""")

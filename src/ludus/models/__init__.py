@@ -24,6 +24,7 @@ from typing import Any
 
 from ludus.errors import UserError, did_you_mean
 from ludus.model import Model
+from ludus.runtime.installed import packaged
 from ludus.runtime.settings import checked, read_yaml
 from ludus.runtime.urls import shown_url
 
@@ -113,7 +114,10 @@ def _remote(rest: str, settings: Settings) -> Model:
 
 
 def _transformers(rest: str, settings: Settings) -> Model:
-    return _configured("transformers:TransformersModel", {**({"path": rest} if rest else {}), **settings})
+    model_class = packaged("ludus.models", "transformers", "the transformers model", "transformers")
+    fields = {**({"path": rest} if rest else {}), **settings}
+    model: Model = model_class(config=checked(model_class.Config, fields, "model"))
+    return model
 
 
 def _azure(rest: str, settings: Settings) -> Model:

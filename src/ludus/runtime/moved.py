@@ -11,6 +11,10 @@ from types import ModuleType
 
 #: The package that has what lay in a folder of ours, and where it lies there.
 MOVED = {
+    "models.transformers": ("transformers", ".model"),
+    "train.trl": ("transformers", ".trl"),
+    "train.trl_environment": ("transformers", ".trl_environment"),
+    "train.trl_worker": ("transformers", ".trl_worker"),
     "profile": ("bench", ".profile"),
     "cli.data": ("data", ".commands"),
     "data": ("data", ""),

@@ -51,7 +51,7 @@ class Tokenizer:
                 try:
                     from transformers import AutoTokenizer
                 except ImportError as error:
-                    raise missing_extra("transformers", "train") from error
+                    raise missing_extra("transformers", "train", package="transformers") from error
                 path = Path(self.name)
                 gguf = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
                 try:

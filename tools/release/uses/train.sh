@@ -1,7 +1,8 @@
 # TRL gets every token of the scripted rollouts, and a model of transformers answers a question of mcqa
+# without: pip install ludus-transformers
 ludus conformance trl
 cat > tiny.py <<'END'
-from ludus.train.conformance.tiny import tiny_model, tiny_tokenizer
+from ludus_transformers.tiny import tiny_model, tiny_tokenizer
 
 tiny_model().save_pretrained("tiny")
 tiny_tokenizer().save_pretrained("tiny")

@@ -121,7 +121,7 @@ def _token_counter(name: str) -> CountTokens:
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
-        raise missing_extra("transformers", "train") from error
+        raise missing_extra("transformers", "train", package="transformers") from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # transformers raises many kinds

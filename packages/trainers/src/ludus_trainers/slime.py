@@ -64,7 +64,7 @@ class SlimeRollouts:
     def _with_model(self, args: Any) -> CollectArguments:
         options: CollectArguments = {**self._options}
         if "model" not in options:
-            from ludus.models.transformers_load import library
+            from ludus_transformers.loading import library
 
             tokenizer = library("transformers").AutoTokenizer.from_pretrained(args.hf_checkpoint)
             url = f"http://{args.sglang_router_ip}:{args.sglang_router_port}/generate"

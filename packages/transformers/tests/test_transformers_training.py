@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from ludus_transformers.model import TransformersModel
 from tiny_transformers import llama, parrot, plain_logprobs, tokenizer, torch, write_gguf
 from waiting import until_async
 
@@ -17,7 +18,6 @@ from ludus import Agent, Episode, Resources, Response
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.model import Request
-from ludus.models.transformers import TransformersModel
 
 Config = TransformersModel.Config
 
@@ -111,8 +111,8 @@ class TestTraining:
 
 
 def test_sampling_follows_temperature_and_top_p() -> None:
-    from ludus.models.transformers_decode import Row
-    from ludus.models.transformers_sampling import choose
+    from ludus_transformers.decode import Row
+    from ludus_transformers.sampling import choose
 
     logits = torch.tensor([0.0, 1.0, 2.0, 3.0, -1.0] + [-9.0] * 2000)
     settings = [(2.0, 1.0), (1.0, 0.7), (0.5, 0.99)]

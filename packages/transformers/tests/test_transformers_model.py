@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from ludus_transformers.model import TransformersModel
 from tiny_transformers import llama, parrot, plain_logprobs, tokenizer, torch, transformers
 from waiting import CEILING, until_async
 
 from ludus import Response
 from ludus.errors import Failure
 from ludus.model import Request
-from ludus.models.transformers import TransformersModel
 from ludus.response import Item
 
 ADD: Item = {

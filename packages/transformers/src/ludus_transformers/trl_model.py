@@ -15,7 +15,7 @@ def policy_of(trainer: Any, max_batch: int) -> Model:
         if args.vllm_mode != "server":
             raise UserError("vLLM in the trainer's process cannot be shared", 'Set vllm_mode="server"')
         return vllm_policy(args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}")
-    from ludus.models.transformers import TransformersModel
+    from ludus_transformers.model import TransformersModel
 
     weights = trainer.accelerator.unwrap_model(trainer.model)
     settings = TransformersModel.Config(max_batch=max_batch, chat_template_kwargs=args.chat_template_kwargs or {})

@@ -1,4 +1,4 @@
-"""Loads weights and tokenizers with `transformers`, which the optional extra `train` installs."""
+"""Loads weights and tokenizers with `transformers`, which the extra `train` of this package installs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise missing_extra("The transformers model", "train") from error
+        raise missing_extra("The transformers model", "train", package="transformers") from error
 
 
 def load(path: str, gguf_file: str | None, dtype: str, device: str) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ TRL fixes the number of completions of a step, and each is one sequence:
   reward is None, which TRL leaves out of the group's baseline.
 - A masked member keeps its tokens, has no loss and the reward None.
 - This trainer cannot take a rollout of several sequences. It is left out like a masked one, and counted. If all
-  rollouts of a step have several, that is an error. `ludus.train.trl_worker` trains on all sequences of a rollout.
+  rollouts of a step have several, that is an error. `trl_worker` trains on all sequences of a rollout.
 - A step in which every rollout failed has a gradient of 0, and logs why. After three such steps in a row training stops
   with the cause.
 """
@@ -32,14 +32,14 @@ from ludus.collection.options import CollectArguments, Options
 from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models.scripted import ScriptedModel
-from ludus.models.transformers_load import library
 from ludus.train.contract import GroupFeed
 from ludus.train.failed_steps import FailedSteps
 from ludus.train.group import TrainingGroup, TrainingMember
 from ludus.train.loop_thread import LoopThread
 from ludus.train.policy import GroupPolicy
 from ludus.train.rows import messages_of, with_sampling
-from ludus.train.trl_model import check_sampling, policy_of
+from ludus_transformers.loading import library
+from ludus_transformers.trl_model import check_sampling, policy_of
 
 #: The key of a prompt's messages that names its task, and the fields that reach the reward function.
 TASK, REWARD = "task_id", "ludus_reward"

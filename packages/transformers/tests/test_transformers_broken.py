@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ludus_transformers.model import TransformersModel
 from tiny_transformers import llama, tokenizer, torch
 
 from ludus.errors import Failure
 from ludus.model import Request
-from ludus.models.transformers import TransformersModel
 
 GOOD = [
     Request(text, temperature=1, seed=3, max_output_tokens=8) for text in ("io ou", "aa ae the answer", "tool name")
@@ -37,7 +37,7 @@ def drawn(temperature: float = 1.0, top_p: float = 1.0) -> Any:
 @pytest.mark.parametrize("kind", ["slots", "batches"])
 async def test_a_row_without_finite_logits_fails_and_the_others_answer_as_if_alone(temperature, kind, monkeypatch):
     if kind == "batches":
-        monkeypatch.setattr("ludus.models.transformers_decode.holds", lambda model: False)
+        monkeypatch.setattr("ludus_transformers.decode.holds", lambda model: False)
     config = TransformersModel.Config(max_batch=2)
     async with TransformersModel(llama(), tokenizer(), config=config) as healthy:
         expected = [(await healthy.respond(request)).output_text for request in GOOD]
@@ -65,7 +65,7 @@ async def test_a_token_that_the_model_does_not_know_fails_the_request():
 @pytest.mark.parametrize("top_p", [1.0, 0.5])
 @pytest.mark.parametrize("temperature", [0.0, 1e-300, 1e-9, 1.0, 1e30])
 def test_every_chosen_id_is_in_the_vocabulary(temperature, top_p):
-    from ludus.models.transformers_sampling import choose
+    from ludus_transformers.sampling import choose
 
     infinite, size = math.inf, 7
     rows = torch.tensor(

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_transformers.trl_environment import TrlEnvironments
 
 from ludus import Resources
 from ludus.errors import UserError
-from ludus.train.trl_environment import TrlEnvironments
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 
@@ -102,7 +102,7 @@ def test_an_environment_that_judges_groups_is_refused(rows: Any) -> None:
 def test_the_trainer_takes_a_step_with_the_tools_of_the_environment(
     counter: type[Resources], rows: Any, tmp_path: Path
 ) -> None:
-    trl = pytest.importorskip("trl", reason="needs trl: pip install 'ludus-gym[train]'")
+    trl = pytest.importorskip("trl", reason="needs trl: pip install 'ludus-transformers[train]'")
     from tiny_transformers import llama, tokenizer
     from trl.chat_template_utils import qwen2_5_chat_template
 

@@ -27,13 +27,13 @@ from ludus.environment import Environment
 from ludus.episode import Episode
 from ludus.errors import UserError
 from ludus.models.scripted import ScriptedModel
-from ludus.models.transformers_load import library
 from ludus.outcome import Outcome
 from ludus.rollout import Job, Rollout
 from ludus.task import derive_seed, private
 from ludus.train.failed_steps import FailedSteps
 from ludus.train.loop_thread import LoopThread
 from ludus.train.rows import messages_of
+from ludus_transformers.loading import library
 
 _TYPES = {"integer": int, "number": float, "string": str, "boolean": bool, "array": list, "object": dict}
 

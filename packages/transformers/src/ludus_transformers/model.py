@@ -34,15 +34,15 @@ from ludus.models import chatml
 from ludus.models.history import EarlierReasoning
 from ludus.models.sampling import sampling_of
 from ludus.models.token_answers import RenderedPrompt, TokenAnswers
-from ludus.models.transformers_batch import BatchedRequest, Batches, Take
-from ludus.models.transformers_load import end_ids, library, load
 from ludus.models.transformers_prompt import Prompts
 from ludus.response import Response
 from ludus.runtime.threads import in_thread
 from ludus.tokens import Tokens, sampling_record
+from ludus_transformers.batch import BatchedRequest, Batches, Take
+from ludus_transformers.loading import end_ids, library, load
 
 if TYPE_CHECKING:
-    from ludus.models.transformers_decode import Decoder, Row
+    from ludus_transformers.decode import Decoder, Row
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ class TransformersModel(Model):
 
     def _generate(self, take: Take) -> None:
         """Answer requests as long as some wait, each as soon as its row is complete. Blocks."""
-        from ludus.models.transformers_decode import Decoder
+        from ludus_transformers.decode import Decoder
 
         started = time.perf_counter()
         unfinished: dict[Row, _Prepared] = {}
@@ -208,7 +208,7 @@ class TransformersModel(Model):
         self._counts["seconds"] += time.perf_counter() - started
 
     def _prepare(self, queued: BatchedRequest) -> _Prepared:
-        from ludus.models.transformers_decode import Row
+        from ludus_transformers.decode import Row
 
         request = queued.request
         sampling = sampling_of(request, self.config)

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from ludus.models.transformers_sampling import choose
-from ludus.models.transformers_slots import SlotCache, holds, inner
+from ludus_transformers.sampling import choose
+from ludus_transformers.slots import SlotCache, holds, inner
 
 
 @dataclass(eq=False, slots=True)

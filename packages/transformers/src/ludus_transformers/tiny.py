@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.models.transformers_load import library
 from ludus.train.conformance.script import VOCABULARY
+from ludus_transformers.loading import library
 
 
 def tiny_tokenizer() -> Any:

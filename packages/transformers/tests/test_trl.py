@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_transformers.trl import TrlRollouts
+from ludus_transformers.trl_worker import TrlWorker
 from training import Judged, policy, questions
 from waiting import until
 
@@ -19,12 +21,10 @@ from ludus.models.scripted import ScriptedModel
 from ludus.response import function_call, message
 from ludus.tokens import Tokens
 from ludus.train.policy import GroupPolicy
-from ludus.train.trl import TrlRollouts
-from ludus.train.trl_worker import TrlWorker
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 if importlib.util.find_spec("trl") is None:
-    pytest.skip("needs trl: pip install 'ludus-gym[train]'", allow_module_level=True)
+    pytest.skip("needs trl: pip install 'ludus-transformers[train]'", allow_module_level=True)
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
