@@ -78,6 +78,12 @@ def test_a_program_that_compacts_goes_on_as_a_compacted_sequence(tmp_path: Path)
     assert rollout.response.status == "completed"
 
 
+def test_a_program_that_compacts_and_still_reports_the_error_at_its_end_gets_its_verdict(tmp_path: Path) -> None:
+    rollout = collected(tmp_path, COMPACT + "; import atexit; atexit.register(os._exit, 1)")
+    assert (rollout.stop_reason, rollout.reward, rollout.error) == ("completed", 1.0, None)
+    assert [sequence.kind for sequence in rollout.sequences()] == ["main", "compacted"]
+
+
 @pytest.mark.parametrize("exit_code", [0, 1])
 def test_a_program_that_ends_at_a_prompt_that_is_too_long_gets_its_verdict(tmp_path: Path, exit_code: int) -> None:
     rollout = collected(tmp_path, f"sys.exit({exit_code})")

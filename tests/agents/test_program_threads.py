@@ -10,7 +10,8 @@ from conversations import json_objects, names, words
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.agents.program_threads import ProgramConversation, ProgramConversations
+from ludus.agents.program_conversation import ProgramConversation
+from ludus.agents.program_threads import ProgramConversations
 from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.response import Item, Response, function_call, function_call_output, message
@@ -136,6 +137,26 @@ def test_a_summary_continues_the_main_thread_and_starts_a_new_sequence() -> None
     assert [call.get("compacted", False) for call in main.calls] == [False, False, True]
     assert main.items[-1] == message("All done.")
     assert [(part.kind, len(part.ids)) for part in sequences_of(main)] == [("main", 5), ("compacted", 2)]
+
+
+@pytest.mark.parametrize("keeps_a_turn", [False, True])
+def test_a_summary_from_another_conversation_continues_the_main_thread_and_is_trained(keeps_a_turn: bool) -> None:
+    program, call = Program(), function_call("bash", {"command": "ls -l the/tests"}, call_id="c")
+    program.ask(PROMPT, call, tools=TOOLS)
+    first = [*PROMPT, respelled(call), function_call_output("c", "a")]
+    program.ask(first, function_call("bash", {"command": "ls"}, call_id="d"), tools=TOOLS)
+    answer = "The sub-agent found nothing in the documentation that concerns the bug, after reading all of its pages."
+    program.ask([user("Read the docs.")], message(answer), tools=[{"type": "function", "name": "read"}])
+    summary = "What was done so far: " + "the files were listed, and a bug was found in a.py. " * 3
+    program.ask([user("Summarise: bash ls -l the/tests, and its output")], message(summary))
+    program.ask(
+        [*(first if keeps_a_turn else []), user(f"Continue: {summary}. {answer}")], message("All done."), tools=TOOLS
+    )
+    assert program.kinds() == [("main", "main", None), ("agent-1", "agent", None), ("compacted-1", "compacted", "main")]
+    main = program.threads()[0]
+    assert main.items[-1] == message("All done.")
+    assert [call.get("compacted", False) for call in main.calls] == [False, False, True]
+    assert [part.kind for part in sequences_of(main)] == ["main", "compacted"]
 
 
 def sequences_of(main: Thread, *others: Thread) -> list[Any]:

@@ -120,6 +120,8 @@ class CommandAgent(Agent):
         if program.failure is not None:  # some programs end well all the same
             raise program.failure
         if process.returncode:
+            if program.reason_despite_error is not None:
+                return program.reason_despite_error
             said = _last_line(errors) or _last_line(output)
             raise Failure("exit", f"the program ended with status {process.returncode}: {said}")
         if not program.calls:

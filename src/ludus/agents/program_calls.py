@@ -13,8 +13,9 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, ClassVar, Literal
 
+from ludus.agents.program_conversation import ProgramConversation, Turn
 from ludus.agents.program_journal import ProgramJournal
-from ludus.agents.program_threads import ProgramConversation, ProgramConversations, Turn
+from ludus.agents.program_threads import ProgramConversations
 from ludus.agents.stored_responses import StoredResponses
 from ludus.agents.volatile import VolatileText
 from ludus.dialects.client_tools import ClientTools, function_items
@@ -137,6 +138,17 @@ class ProgramCalls:
         None if the program may say itself why it ended.
         """
         return self._reached or ("max_output_tokens" if self._conversations.too_long() else None)
+
+    @property
+    def reason_despite_error(self) -> str | None:
+        """Why the rollout stops if the program ends with an error; None if that is the program's own doing.
+
+        Some programs shorten a prompt that was too long, go on, and still report the refusal at their end.
+        """
+        if not self.too_long:
+            return None
+        last = self._conversations.last_answer()
+        return "max_output_tokens" if last is None or last.function_calls else "completed"
 
     @property
     def model(self) -> Model:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.agents.program_threads import ProgramConversation, Turn
+from ludus.agents.program_conversation import ProgramConversation, Turn
 from ludus.agents.volatile import VolatileText
 from ludus.recorder import EpisodeRecorder
 from ludus.response import Response

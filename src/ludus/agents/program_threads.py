@@ -7,127 +7,22 @@ summary. Which one is the main thread of the rollout is known when the program h
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
 
-from ludus.agents.echoes import Echo, content_of, echo_of, is_covered
+from ludus.agents.echoes import Echo, echo_of
+from ludus.agents.program_conversation import ProgramConversation, Turn, tool_names
 from ludus.errors import Failure
 from ludus.response import Item, Items, Response, texts_of
 from ludus.thread import MAIN, Thread, ThreadKind
-from ludus.tokens import TokenLog
 
 #: The shortest answer that is recognised as a summary in a later conversation, in characters.
 SUMMARY = 80
 
 #: The shortest argument of a call that is recognised as the prompt of a sub-agent, in characters.
 PROMPT = 8
-
-
-@dataclass(slots=True)
-class Turn:
-    """A request as the model gets it. Its first `known` items are the conversation so far.
-
-    The program wrote `changed` of them in its own way.
-    """
-
-    items: Items
-    known: int
-    changed: int
-
-
-@dataclass(slots=True, eq=False)
-class ProgramConversation:
-    """One conversation: what the program sent last, what the model has seen of it, and all that happened."""
-
-    number: int
-    instructions: str | None
-    tools: list[dict[str, Any]]
-    sent: list[Item]
-    #: what the model has seen, and its last answer
-    history: Items
-    #: what the conversation shares with the prompt of the task, or with one that it continues
-    shared: list[Item]
-    restores: bool
-    #: the conversation that this one goes on with in another form, and how many calls it had then
-    continues: ProgramConversation | None = None
-    continued_at: int = 0
-    #: the conversation whose tool call this one answers
-    opened_by: ProgramConversation | None = None
-    is_side: bool = False
-    record: list[Item] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    log: TokenLog = field(default_factory=TokenLog)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    last: Response | None = None
-    failure: Failure | None = None
-    #: a request that was too long for the model, and its empty answer; None after a call that was answered
-    unread: tuple[Turn, Response] | None = None
-    _digest: Any = None  # of what the model has seen, and of its last answer
-    _ids: dict[str, str] = field(default_factory=dict)  # the program's ids of calls, and ours
-
-    @property
-    def answer(self) -> list[Item]:
-        """The model's last answer."""
-        return self.last.output if self.last is not None else []
-
-    def session(self, rollout_id: str) -> str:
-        """The name under which models know this conversation."""
-        return f"{rollout_id}/{self.number}" if self.number else rollout_id
-
-    def match(self, items: list[Item], instructions: str | None) -> Turn | None:
-        """A request as the next turn of this conversation; None if it does not continue it."""
-        if not self.calls and instructions != self.instructions:
-            return None
-        known, answer = len(self.sent), self.answer
-        if items[:known] == self.sent:  # the usual case: the program repeats what it sent before
-            echo = echo_of(answer, items[known:])
-            if is_covered(answer, echo) and (len(items) > known or not self.calls):
-                turn = self._turn(echo, items, known + echo.theirs)
-                if not self.calls:  # the first call failed: nothing of it is in the record
-                    turn.known = len(self.shared)
-                return turn
-        if not self.calls:
-            return None
-        echo = echo_of(self.history, items)
-        return self._turn(echo, items, echo.theirs) if is_covered(self.history, echo) else None
-
-    def key(self, turn: Turn, content: Callable[[Item], tuple[Any, ...]] = content_of) -> str:
-        """What a turn asks, as a digest: the same for a program that starts again and asks the same.
-
-        `content` is what counts of an item that the turn adds.
-        """
-        if self._digest is None:
-            self._digest = blake2b(digest_size=16)
-            names = [str(tool.get("name")) for tool in self.tools]
-            self._digest.update(orjson.dumps([self.instructions, names], default=str))
-            _add(self._digest, map(content_of, self.shared))
-        asked = self._digest.copy()
-        _add(asked, map(content, turn.items[turn.known :]))
-        return str(asked.hexdigest())
-
-    def take(self, items: list[Item], turn: Turn, response: Response) -> None:
-        """The model has answered a turn. `items` are those that the program sent."""
-        added = turn.items[turn.known :]
-        self.record += added
-        if self._digest is not None:
-            _add(self._digest, map(content_of, [*added, *response.output]))
-        self.sent, self.last, self.unread = items, response, None
-        self.history = turn.items.extended(response.output)
-        self.calls[-1]["at"] = len(self.record)
-        self.record += response.output
-
-    def _turn(self, echo: Echo, items: list[Item], known: int) -> Turn:
-        """The turn of a request whose first `known` items are the conversation so far."""
-        if not self.restores:
-            return Turn(Items(items), known, 0)
-        self._ids |= echo.ids
-        whole = Echo(len(self.history), known, echo.changed, self._ids)
-        return Turn(self.history.extended(whole.added(items)), len(self.history), echo.changed)
 
 
 class ProgramConversations:
@@ -205,10 +100,15 @@ class ProgramConversations:
     def _open(self, items: list[Item], instructions: str | None, tools: list[Any]) -> tuple[ProgramConversation, Turn]:
         before, echo = self._continued(items, instructions)
         base = before.history if before is not None else self._prompt
+        texts = "\n".join(map(texts_of, items))
+        writers = [conversation for conversation in reversed(self._all) if _is_quoted(conversation, texts)]
         if before is None:
             echo = echo_of(base, items)
-            before = self._summarised(items)
-        text = "\n".join([instructions or "", *map(texts_of, items)])
+            before = self._compacted(writers, instructions, tools)
+        for writer in writers:
+            if before is not None and writer is not before and not writer.tools:
+                writer.summarises = before
+        text = f"{instructions or ''}\n{texts}"
         turn = Turn(Items(items), echo.theirs, 0)
         if self._restores:
             turn = Turn(Items(echo.restored(base, items)), echo.ours, echo.changed)
@@ -239,14 +139,23 @@ class ProgramConversations:
                 best = conversation, echo
         return best
 
-    def _summarised(self, items: list[Item]) -> ProgramConversation | None:
-        """The conversation whose last answer stands in a request as a text: the summary of a compaction."""
-        text = "\n".join(texts_of(item) for item in items)
-        for conversation in reversed(self._all):
-            answer = "".join(map(texts_of, conversation.answer)).strip()
-            if len(answer) >= SUMMARY and answer in text:
-                return conversation
-        return None
+    def _compacted(
+        self, writers: list[ProgramConversation], instructions: str | None, tools: list[Any]
+    ) -> ProgramConversation | None:
+        """The conversation that a request goes on with, if a summary by one of the `writers` stands in it.
+
+        That is the writer, or a conversation with the tools of the request that had another one write the summary.
+        """
+        if not writers or tool_names(writers[0].tools) == tool_names(tools):
+            return writers[0] if writers else None
+        same = [
+            conversation
+            for conversation in self._all
+            if conversation.calls
+            and (conversation.instructions, tool_names(conversation.tools)) == (instructions, tool_names(tools))
+            and self._successor(conversation) is None
+        ]
+        return max(same, key=lambda one: (one.unread is not None, one.number), default=writers[0])
 
     def _opener(self, items: list[Item]) -> ProgramConversation | None:
         """The conversation whose last answer calls a tool with a text that this request asks: its sub-agent."""
@@ -266,21 +175,27 @@ class ProgramConversations:
         return before is not None and self._successor(before) is conversation
 
 
-def _add(hasher: Any, contents: Iterable[tuple[Any, ...]]) -> None:
-    for content in contents:
-        hasher.update(orjson.dumps(content, default=str))
-        hasher.update(b"\n")
+def _is_quoted(conversation: ProgramConversation, text: str) -> bool:
+    """Whether the last answer of a conversation stands in a text, and is long enough to be a summary."""
+    answer = "".join(map(texts_of, conversation.answer)).strip()
+    return len(answer) >= SUMMARY and answer in text
 
 
 def _mainness(chain: list[ProgramConversation]) -> tuple[Any, ...]:
     """Main is what no tool call opened, has tools, and makes the most calls; the first of equals."""
     first = chain[0]
     calls = sum(len(conversation.calls) for conversation in chain)
-    return not first.is_side, first.opened_by is None, bool(first.tools), calls, -first.number
+    serves = first.is_side or first.summarises is not None
+    return not serves, first.opened_by is None, bool(first.tools), calls, -first.number
 
 
 def _kind(first: ProgramConversation) -> ThreadKind:
-    """A sub-agent has tools, or is the work of a tool call. What else a program asks is its own business."""
+    """A sub-agent has tools, or is the work of a tool call. A summary is part of a compaction.
+
+    What else a program asks is its own business.
+    """
+    if first.summarises is not None and not first.is_side:
+        return "compacted"
     is_agent = not first.is_side and (bool(first.tools) or first.opened_by is not None)
     return "agent" if is_agent else "side"
 
@@ -288,7 +203,8 @@ def _kind(first: ProgramConversation) -> ThreadKind:
 def _thread(chain: list[ProgramConversation], name: str, kind: ThreadKind, names: dict[int, str]) -> Thread:
     """A chain of conversations as one thread. What a later one repeats of an earlier one is not repeated."""
     first = chain[0]
-    thread = Thread(name, kind, names.get(id(first.opened_by)), first.instructions, first.tools)
+    parent = names.get(id(first.summarises or first.opened_by))
+    thread = Thread(name, kind, parent, first.instructions, first.tools)
     if kind != "main":  # the prompt of the task stands in front of the main thread
         thread.items += first.shared
     for conversation in chain:

@@ -221,6 +221,8 @@ def _reason(declaration: Declaration, program: ProgramCalls, result: ExecResult)
     if program.tool_failure is not None:
         raise program.tool_failure
     if result.exit_code not in declaration.exit_codes:
+        if program.reason_despite_error is not None:
+            return program.reason_despite_error
         said = " ".join((result.stderr.decode(errors="replace").strip() or result.text).split())[-500:]
         raise Failure("exit", f"{declaration.label} ended: {result.why}: {without_keys_and_paths(said)}")
     if not program.calls:
