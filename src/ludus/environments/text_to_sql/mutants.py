@@ -6,7 +6,7 @@ DISTINCT or another join would go unnoticed. A mutant that no state tells apart 
 
 from __future__ import annotations
 
-from ludus.environments.text_to_sql.sqltext import SIGN, WORD, Token, render, sign, word
+from ludus.environments.text_to_sql.sqltext import SIGN, TEXT, WORD, Token, render, sign, word
 
 _MOST = 16
 _BORDERS = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
@@ -22,6 +22,8 @@ def mutants(tokens: list[Token]) -> list[str]:
         changed: list[list[Token]] = []
         if token.kind == SIGN and token.text in _BORDERS:
             changed.append([sign(_BORDERS[token.text])])
+        elif token.text == "=" and index + 1 < len(tokens) and tokens[index + 1].kind == TEXT:
+            changed.append([word("LIKE")])  # which ignores case
         elif (token.kind == WORD and token.key == "distinct") or (
             token.kind == WORD and token.key == "left" and _next(tokens, index) == "join"
         ):

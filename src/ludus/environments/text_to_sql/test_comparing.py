@@ -175,6 +175,27 @@ def test_a_query_that_differs_on_unusual_data_is_found_to_differ(gold: str, othe
     assert decide(other, gold, "sqlite", STAFF).equal is False
 
 
+def test_a_query_that_ignores_case_differs_from_one_that_does_not() -> None:
+    """A trained model wrote LIKE for =, and was paid for it where two conditions had to meet in one owner."""
+    context = (
+        "CREATE TABLE pilots (pilot_id INTEGER PRIMARY KEY, callsign TEXT NOT NULL, base TEXT NOT NULL);"
+        "CREATE TABLE flights (flight_id INTEGER PRIMARY KEY, pilot_id INTEGER NOT NULL REFERENCES pilots(pilot_id), "
+        "fuel INTEGER NOT NULL, flown_on TEXT NOT NULL, incident TEXT);"
+    )
+    gold = (
+        "SELECT o.callsign FROM pilots o WHERE EXISTS (SELECT 1 FROM flights t WHERE t.pilot_id = o.pilot_id "
+        "AND t.incident = 'ice') AND EXISTS (SELECT 1 FROM flights u WHERE u.pilot_id = o.pilot_id "
+        "AND u.incident = 'bird')"
+    )
+    wrong = (
+        "SELECT callsign FROM pilots WHERE pilot_id IN (SELECT pilot_id FROM flights WHERE incident LIKE 'ice' "
+        "INTERSECT SELECT pilot_id FROM flights WHERE incident LIKE 'bird')"
+    )
+    assert decide(gold, gold, "sqlite", context).equal is True
+    assert decide(wrong.replace("LIKE", "="), gold, "sqlite", context).equal is True
+    assert decide(wrong, gold, "sqlite", context).equal is False
+
+
 @given(st.text(max_size=200), st.sampled_from(sorted(set(DIALECTS.values()))))
 def test_any_text_is_tokenized_or_refused(text: str, dialect: str) -> None:
     try:
