@@ -19,10 +19,13 @@ from ludus.runtime.keys import redacted
 _CONNECT_SECONDS = 30.0
 _DELETE_SECONDS = 5.0
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
+_MAX_REPLY_BYTES = 64 * 1024 * 1024  # of a reply that is not a stream of events
 _SHOWN_CHARACTERS = 300
 _JSONRPC_STATUSES = (400, 404)  # with these, a JSON-RPC error as the body is an answer to the request
 #: How the SDK's messages about a lost connection begin.
 _DISCONNECTED = ("Connection closed", "SSE stream")
+#: How its messages begin that stand for a reply which is not MCP.
+_NOT_MCP = ("Unexpected content type", "Failed to parse JSON response", "Redirect to ")
 
 
 class McpServer(Protocol):
@@ -86,9 +89,10 @@ class HttpServer:
         known = inspect.signature(streamable_http_client).parameters
         size: dict[str, Any] = {"max_sse_event_size": _MAX_EVENT_BYTES} if "max_sse_event_size" in known else {}
         timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
-        hooks: Any = {"request": [_set_delete_timeout], "response": [_fail_on_error_status]}
+        hooks: Any = {"request": [_set_delete_timeout], "response": [_limit_reply, _fail_on_error_status]}
+        headers = {"accept-encoding": "identity", **self.headers}  # a small reply could unpack into a huge one
         async with (
-            httpx2.AsyncClient(headers=self.headers, timeout=timeout, verify=self.tls, event_hooks=hooks) as http,
+            httpx2.AsyncClient(headers=headers, timeout=timeout, verify=self.tls, event_hooks=hooks) as http,
             streamable_http_client(self.url, http_client=http, **size) as streams,
         ):
             yield streams
@@ -133,6 +137,14 @@ def is_disconnect(error: Exception) -> bool:
     from mcp_types import CONNECTION_CLOSED
 
     return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and error.message.startswith(_DISCONNECTED)
+
+
+def is_bad_reply(error: Exception) -> bool:
+    """Whether an error of the SDK stands for a reply that is not MCP: the server is broken, not the call."""
+    from mcp import MCPError
+    from pydantic import ValidationError
+
+    return isinstance(error, ValidationError) or (isinstance(error, MCPError) and error.message.startswith(_NOT_MCP))
 
 
 def refuses_handshake(error: Exception) -> bool:
@@ -190,6 +202,33 @@ async def _set_delete_timeout(request: Any) -> None:
     """Bound the DELETE that ends a session: a server that does not answer must not delay the rollout."""
     if request.method == "DELETE":
         request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), _DELETE_SECONDS)
+
+
+async def _limit_reply(response: Any) -> None:
+    """Give up a reply that is compressed or too large. The SDK limits the events of a stream itself."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise Failure("bad_response", "answered with a compressed reply, which was not asked for")
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        response.stream = _limited(response.stream)
+
+
+def _limited(stream: Any) -> Any:
+    """The bytes of a reply, up to a limit."""
+    import httpx2
+
+    class LimitedStream(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for part in stream:
+                size += len(part)
+                if size > _MAX_REPLY_BYTES:
+                    raise Failure("bad_response", f"answered with more than {_MAX_REPLY_BYTES >> 20} MiB")
+                yield part
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return LimitedStream()
 
 
 async def _fail_on_error_status(response: Any) -> None:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import ludus
 from ludus.errors import Failure
-from ludus.integrations.mcp_servers import McpServer, StderrFile, failure_of, is_disconnect, refuses_handshake
+from ludus.integrations.mcp_servers import (
+    McpServer,
+    StderrFile,
+    failure_of,
+    is_bad_reply,
+    is_disconnect,
+    refuses_handshake,
+)
 
 if TYPE_CHECKING:
     import anyio
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool
 
 _MAX_PAGES = 100
+_MAX_TOOLS = 10_000
 _STOP_SECONDS = 12.0  # longer than the SDK needs to kill a child process that ignores SIGTERM
 
 
@@ -140,7 +148,7 @@ async def _run_call(client: Client, call: _Call) -> None:
         try:
             outcome = await client.call_tool(call.tool, call.arguments)
         except Exception as error:
-            if is_disconnect(error):
+            if is_disconnect(error) or is_bad_reply(error):
                 raise  # ends the session and all waiting calls
             outcome = error
         if not call.answer.done():
@@ -154,6 +162,8 @@ async def _tools(client: Client) -> list[Tool]:
     for _ in range(_MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
+        if len(tools) > _MAX_TOOLS:
+            raise Failure("bad_response", f"the server lists more than {_MAX_TOOLS:,} tools")
         cursor = page.next_cursor
         if cursor is None:
             return tools
