@@ -35,17 +35,21 @@ def mean_interval(values: list[float], *, bounded: bool = False) -> tuple[float,
     return clustered.mean or 0.0, None if interval is None else (max(0.0, interval[0]), min(1.0, interval[1]))
 
 
-def held_out(results: list[Result]) -> list[Point]:
-    """The held-out reward of the steps at which all seeds were measured."""
-    seeds = [{evaluation["step"]: evaluation for evaluation in result["evaluations"]} for result in results]
+def held_out(results: list[Result], figure: str = "reward") -> list[Point]:
+    """A figure of the held-out tasks at the steps at which all seeds have it: `reward`, `exact` or `sampled`."""
+    seeds = [
+        {evaluation["step"]: evaluation for evaluation in result["evaluations"] if figure in evaluation}
+        for result in results
+    ]
     points: list[Point] = []
     for step in sorted(set.intersection(*map(set, seeds))):
         at = [seed[step] for seed in seeds]
         if len(at) > 1:
-            points.append((step, *mean_interval([evaluation["reward"] for evaluation in at])))
+            points.append((step, *mean_interval([evaluation[figure] for evaluation in at])))
         else:
             _, interval = mean_interval(at[0].get("rewards", []), bounded=True)
-            points.append((step, at[0]["reward"], interval))
+            interval = at[0].get(f"{figure}_interval", interval)
+            points.append((step, at[0][figure], interval and tuple(interval)))
     return points
 
 
@@ -68,36 +72,34 @@ def plot(results: list[Result], path: Path) -> Path | None:
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
+    sampled = any("sampled" in evaluation for result in results for evaluation in result["evaluations"])
+    figures = {"reward": "held-out tasks, greedy"} | ({"sampled": "held-out tasks, sampled"} if sampled else {})
+    figure = Figure(figsize=(4.5 * (1 + len(figures)), 4), layout="constrained")
+    left, *others = figure.subplots(1, 1 + len(figures), sharey=True)
     for kind, colour in (("trained", "tab:blue"), ("control", "tab:gray")):
         runs = [result for result in results if result["options"]["control"] == (kind == "control")]
         if not runs:
             continue
         name = f"{kind}, {len(runs)} {'seed' if len(runs) == 1 else 'seeds'}"
         _draw(left, training(runs), colour, name)
-        _draw(right, held_out(runs), colour, name, marker="o")
-        for run in runs if len(runs) > 1 else []:
-            at, rewards = zip(
-                *((evaluation["step"], evaluation["reward"]) for evaluation in run["evaluations"]), strict=True
-            )
-            right.plot(at, rewards, color=colour, linewidth=0.6, alpha=0.7)
-        exact = [sum(run["evaluations"][n]["exact"] for run in runs) / len(runs) for n in _evaluated(runs)]
-        steps = [runs[0]["evaluations"][n]["step"] for n in _evaluated(runs)]
-        right.plot(steps, exact, color=colour, marker="x", linestyle="--", label=f"{kind}, share of exact answers")
+        for axes, measured in zip(others, figures, strict=True):
+            _draw(axes, held_out(runs, measured), colour, name, marker="o")
+            for run in runs if len(runs) > 1 else []:
+                alone = [(at["step"], at[measured]) for at in run["evaluations"] if measured in at]
+                axes.plot(*zip(*alone, strict=True), color=colour, linewidth=0.6, alpha=0.7)
+        exact = [(step, share) for step, share, _ in held_out(runs, "exact")]
+        others[0].plot(
+            *zip(*exact, strict=True), color=colour, marker="x", linestyle="--", label=f"{kind}, share of exact answers"
+        )
     first = results[0]["options"]
     figure.suptitle(f"{first['environment']} with {first['model']}: mean reward and its 95 % interval")
     left.set(title=f"training tasks, mean of {SMOOTHED} steps", xlabel="step", ylim=(0, 1.05), ylabel="mean reward")
-    right.set(title="held-out tasks, greedy", xlabel="step")
-    right.legend(fontsize="small")
+    for axes, title in zip(others, figures.values(), strict=True):
+        axes.set(title=title, xlabel="step")
+    others[0].legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     return path
-
-
-def _evaluated(runs: list[Result]) -> range:
-    """The numbers of the evaluations that all runs have."""
-    return range(min(len(run["evaluations"]) for run in runs))
 
 
 def _draw(axes: Any, points: list[Point], colour: str, name: str, marker: str | None = None) -> None:
@@ -119,9 +121,11 @@ def main() -> None:
         sys.exit("error: matplotlib is not installed. pip install 'ludus-gym[plot]'")
     for kind in (False, True):
         runs = [result for result in results if result["options"]["control"] == kind]
-        for step, mean, interval in (held_out(runs)[0], held_out(runs)[-1]) if runs else ():
-            band = "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
-            print(f"{'control' if kind else 'trained'}, step {step}: held-out reward {mean:.3f}{band}")
+        for figure in ("reward", "sampled") if runs else ():
+            points = held_out(runs, figure)
+            for step, mean, interval in points[:1] + points[1:][-1:]:
+                band = "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
+                print(f"{'control' if kind else 'trained'}, step {step}: held-out {figure} {mean:.3f}{band}")
 
 
 if __name__ == "__main__":

@@ -55,14 +55,20 @@ class Player:
     def measure(
         self, weights: Any, rows: list[Row], stage: str | int, start: Row | None = None, output: Path | None = None
     ) -> Row:
-        """Greedy answers to held-out tasks, with 95 % intervals over tasks, and the gain over `start`, task by task."""
+        """Greedy answers to held-out tasks, with 95 % intervals over tasks, and the gain over `start`, task by task.
+
+        Means are of the rollouts with a verdict; `failed` counts the others. Without any there is no reward.
+        """
         played = self.play(weights, rows, version=stage, output=output).rollouts
         scored = [rollout for rollout in played if rollout.verdict is not None]
         rewards = {rollout.task_id: rollout.verdict.reward for rollout in scored}
         exact = [float(rollout.verdict.values.get("exact", rollout.verdict.reward == 1)) for rollout in scored]
         mean, interval = mean_interval(list(rewards.values()), bounded=True)
         share, share_interval = mean_interval(exact, bounded=True)
-        measured: Row = {"stage": stage, "scored": len(scored), "reward": mean, "interval": interval}
+        measured: Row = {"stage": stage, "scored": len(scored), "failed": len(rows) - len(scored)}
+        if not scored:
+            return measured
+        measured |= {"reward": mean, "interval": interval}
         measured |= {"exact": share, "exact_interval": share_interval, "rewards": rewards}
         if start is not None:
             gains = [reward - start["rewards"][name] for name, reward in rewards.items() if name in start["rewards"]]
@@ -84,8 +90,11 @@ class Player:
         for rollout in played.rollouts:
             if rollout.verdict is not None:
                 rewards.setdefault(rollout.task_id, []).append(rollout.verdict.reward)
+        counts = {"samples": samples, "sampled_failed": samples * len(rows) - sum(map(len, rewards.values()))}
+        if not rewards:
+            return counts
         mean, interval = mean_interval([sum(values) / len(values) for values in rewards.values()], bounded=True)
-        return {"sampled": mean, "sampled_interval": interval, "samples": samples}
+        return {"sampled": mean, "sampled_interval": interval, **counts}
 
 
 def trainer_settings(weights: Any, output: Path, seed: int, rate: float) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class Run:
         began, options = time.perf_counter(), self.options
         folder = options.output / "evaluations"
         measured = self.player.measure(self.weights, self.held_out, step, output=folder / f"greedy-{step:04}")
-        measured["rewards"] = list(measured["rewards"].values())
+        measured["rewards"] = list(measured.get("rewards", {}).values())
         if options.samples:
             played = self.player.sample(
                 self.weights,
@@ -170,8 +170,13 @@ class Run:
             )
             measured |= played
         measured = {"step": measured.pop("stage"), **measured, "seconds": round(time.perf_counter() - began, 3)}
+        failed = measured["failed"] + measured.get("sampled_failed", 0)
+        if failed:
+            self.say(f"step {step}: {failed} rollouts of the evaluation failed: ludus show {folder} says why")
+        if not measured["scored"]:
+            return
         self.evaluations.append(measured)
-        sampled = f", sampled {measured['sampled']:.3f}" if options.samples else ""
+        sampled = f", sampled {measured['sampled']:.3f}" if "sampled" in measured else ""
         self.say(f"step {step}: held-out reward {measured['reward']:.3f}{sampled}, exact {measured['exact']:.0%}")
         self._write()
 
