@@ -164,6 +164,7 @@ class Rlhf:
         from trl import GRPOConfig, GRPOTrainer
 
         options, deadline = self.options, self.budget.stage("grpo")
+        assert not isinstance(self.environment, str), "WRITERS has only environments of this folder"
         environment = scored_by(self.reward_model, self.environment)
         rollouts = TrlRollouts(environment, input=self.train_rows, max_batch=options.max_batch)
         trainer = GRPOTrainer(
