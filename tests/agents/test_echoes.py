@@ -62,6 +62,36 @@ def test_an_output_that_follows_a_renumbered_call_gets_our_id() -> None:
     assert echo_of(ours, sent).restored(ours, sent) == [*ours, function_call_output("c1", "nothing")]
 
 
+def said(text: str) -> Item:
+    """An answer as programs send it."""
+    return {"type": "message", "role": "assistant", "content": text}
+
+
+def test_reasoning_that_a_program_writes_as_text_is_given_back_as_the_model_wrote_it() -> None:
+    call = function_call("look", "{}", call_id="c1")
+    ours = [USER, reasoning("Hm.\nLook."), message("I look."), call]
+    together = [USER, said("<think>\nHm.\nLook.\n</think>\n\nI look."), call, USER]
+    apart = [USER, said("<thinking>Hm.\nLook.</thinking>"), said("I look."), call, USER]
+    for sent in (together, apart):
+        echo = echo_of(ours, sent)
+        assert (echo.ours, echo.theirs) == (4, len(sent) - 1)
+        assert echo.restored(ours, sent) == [*ours, USER]
+        assert echo.changed
+    silent = [USER, reasoning("Hm."), call]
+    sent = [USER, said("<think>Hm.</think>"), call]
+    assert echo_of(silent, sent).restored(silent, sent) == silent
+
+
+def test_text_in_tags_is_no_echo_of_another_answer() -> None:
+    ours = [USER, reasoning("Hm."), message("I look.")]
+    for text in ("<think>Hm.</think>I wait.", "<think>Other.</think>", "<think>I look.", "Hm.</think>I look."):
+        assert echo_of(ours, [USER, said(text)]).ours == 1, text
+    user = {**said("<think>Hm.</think>I look."), "role": "user"}
+    assert echo_of(ours, [USER, user]).ours == 1, "what a user says is not the model's turn"
+    plain = [USER, message("<think>Hm.</think>I look.")]
+    assert echo_of(plain, [USER, said("I look.")]).ours == 1, "a model that writes tags must get them back"
+
+
 def test_a_changed_turn_ends_the_echo() -> None:
     ours = [USER, message("four"), {**USER, "content": "Sure?"}, message("yes")]
     sent = [USER, message("five"), {**USER, "content": "Sure?"}]

@@ -1,19 +1,23 @@
 """Recognises our own conversation in the request of a program.
 
 Programs send the whole conversation with every call, and write the model's turns again in their own way: arguments
-with other spaces and another order of keys, ids of their own, no reasoning. To the model, such a turn is a new one: its
-tokens differ, and every call would start a new training sequence. So what a program echoes is replaced by what the
-model wrote.
+with other spaces and another order of keys, ids of their own, no reasoning, or reasoning as text in tags. To the model,
+such a turn is a new one: its tokens differ, and every call would start a new training sequence. So what a program
+echoes is replaced by what the model wrote.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import orjson
 
 from ludus.dialects.client_tools import text_input
 from ludus.response import Item, texts_of
+
+#: Reasoning that a program wrote as text.
+_THOUGHTS = re.compile(r"\s*<(?P<tag>think|thinking|thought|reasoning)>(?P<text>.*?)</(?P=tag)>", re.DOTALL)
 
 
 class Echo(NamedTuple):
@@ -67,7 +71,21 @@ def is_covered(ours: list[Item], echo: Echo) -> bool:
 
 def is_same(ours: Item, theirs: Item) -> bool:
     """Whether two items have the same content. Dialects lose ids and status, and programs write JSON their own way."""
-    return content_of(ours) == content_of(theirs) or _pass_the_same_text(ours, theirs)
+    return content_of(ours) == content_of(theirs) or _pass_the_same_text(ours, theirs) or _says_the_same(ours, theirs)
+
+
+def _says_the_same(ours: Item, theirs: Item) -> bool:
+    """Whether a program wrote the model's reasoning as text in tags, alone or in front of the answer."""
+    if not _is_answer(theirs) or not (thoughts := _THOUGHTS.match(texts_of(theirs))):
+        return False
+    rest = texts_of(theirs)[thoughts.end() :].strip()
+    if ours.get("type") == "reasoning":
+        return not rest and thoughts["text"].strip() == "\n".join(filter(None, content_of(ours)[1])).strip()
+    return _is_answer(ours) and bool(rest) and rest == texts_of(ours).strip()
+
+
+def _is_answer(item: Item) -> bool:
+    return item.get("type", "message") == "message" and item.get("role") == "assistant" and not _other_parts(item)
 
 
 def _pass_the_same_text(ours: Item, theirs: Item) -> bool:
