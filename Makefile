@@ -27,7 +27,7 @@ $(VENV)/demo: pyproject.toml packages/nemo-gym/pyproject.toml
 	touch $@
 
 # What tests, linters and benchmarks need besides, and the packages that the demo does not need.
-PACKAGES := packages/bench packages/browser packages/credit packages/data packages/lab packages/sandboxes packages/telemetry packages/trainers packages/transformers
+PACKAGES := packages/bench packages/browser packages/credit packages/data packages/lab packages/qualify packages/sandboxes packages/telemetry packages/trainers packages/transformers
 $(VENV)/installed: $(VENV)/demo $(PACKAGES:=/pyproject.toml) packages/inspect/pyproject.toml
 	$(call install,--editable '.[dev]' --editable 'packages/nemo-gym[servers]' $(PACKAGES:%=--editable %))
 	$(call install,--no-deps --editable packages/inspect)  # inspect-ai is in $(INTEROP): it needs older packages than ours

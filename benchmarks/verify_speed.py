@@ -13,12 +13,13 @@ import sys
 import time
 from typing import Any
 
+from ludus_qualify.attempts import Attempt
+from ludus_qualify.oracle import Oracle
+
 from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.episode import Episode
 from ludus.models.scripted import ScriptedModel
-from ludus.qualify.attempts import Attempt
-from ludus.qualify.oracle import Oracle
 from ludus.rollout import Job
 from ludus.runtime.processes import shared_pool
 from ludus.runtime.threads import awaited

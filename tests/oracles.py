@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ludus_qualify.attempts import Attempt, play
+from ludus_qualify.oracle import Oracle
 
 from ludus import Environment
 from ludus.folder import FILE
-from ludus.qualify.attempts import Attempt, play
-from ludus.qualify.oracle import Oracle
 from ludus.runtime.imports import BUILT_IN
 from ludus.sandbox.choice import find
 from ludus.sandbox.resources import SandboxResources

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_qualify.attempts import play
+from ludus_qualify.card import Card
+from ludus_qualify.oracle import Oracle
+from ludus_qualify.run import attempts_for, qualify
 
 from ludus import Environment
 from ludus.cli.new import COOKBOOK, recipes
-from ludus.qualify.attempts import play
-from ludus.qualify.card import Card
-from ludus.qualify.oracle import Oracle
-from ludus.qualify.run import attempts_for, qualify
 from ludus.runtime.running import run_to_end
 from ludus.testing import needs_sandbox
 

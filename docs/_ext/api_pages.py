@@ -19,7 +19,7 @@ SOURCE = _ROOT / "src" / "ludus"
 #: Where the import packages lie whose modules the pages show. Names without one of these before them are of `ludus`.
 _PACKAGES = {
     name: _ROOT / "packages" / name.removeprefix("ludus_") / "src" / name
-    for name in ("ludus_bench", "ludus_credit", "ludus_data", "ludus_trainers", "ludus_transformers")
+    for name in ("ludus_bench", "ludus_credit", "ludus_data", "ludus_qualify", "ludus_trainers", "ludus_transformers")
 }
 
 
@@ -77,7 +77,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "trust": (
         "Checks and figures",
         "The work of `ludus qualify`, `verify`, `recall`, `compare`, `profile` and `credit` as functions.",
-        _in("qualify", "run card")
+        _in("ludus_qualify", "run card")
         + _in("rescore", "rescoring recall")
         + _in("compare", "comparison")
         + _in("ludus_bench.profile", "profile difficulty")

@@ -21,15 +21,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ludus_qualify.attempts import Attempt, play
+from ludus_qualify.card import Card
+from ludus_qualify.oracle import Oracle
+from ludus_qualify.rivals import among_rivals
+from ludus_qualify.run import qualify
+
 from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.folder import folders
-from ludus.qualify.attempts import Attempt, play
-from ludus.qualify.card import Card
-from ludus.qualify.oracle import Oracle
-from ludus.qualify.rivals import among_rivals
-from ludus.qualify.run import qualify
 from ludus.rollout import Rollout
 
 FILE = Path(__file__).with_name("cards.json")

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kills import MOMENTS, kill_beyond
+from ludus_qualify.run import qualify
 from waiting import CEILING, until_async
 
 import ludus
@@ -25,7 +26,6 @@ from ludus.collection.groups import Group, IncompleteGroups
 from ludus.collection.options import Options
 from ludus.collection.plan import CollectionPlan
 from ludus.data.rows import Rows
-from ludus.qualify.run import qualify
 from ludus.rescore.child import HelperSettings, score_block
 from ludus.rescore.groups import NeedsWholeFile
 from ludus.rescore.rescoring import rescore

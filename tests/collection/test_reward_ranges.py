@@ -6,11 +6,11 @@ import inspect
 from typing import Any
 
 import pytest
+from ludus_qualify.run import qualify
 
 import ludus
 from ludus import Game, Resources, Response, ScriptedModel, Step
 from ludus.environment import Environment
-from ludus.qualify.run import qualify
 
 ROWS = [{"responses_create_params": {"input": f"{number}?"}} for number in range(5)]
 

@@ -14,11 +14,11 @@ from harbor_boxes import TASKS, needs_images, new_cache, played
 from hypothesis import given
 from hypothesis import strategies as st
 from ludus_data.convert import convert
+from ludus_qualify import planting
 
 from ludus import Environment, Failure, UserError
 from ludus.environments.terminal.settings import TaskSettings, filled
 from ludus.environments.terminal.verdicts import rewards_of
-from ludus.qualify import planting
 
 #: Tasks whose solution earns 1 on a base without packages.
 OFFLINE = ("hello", "stages", "service", "separate", "verifier_image", "hostile", "steps", "named")

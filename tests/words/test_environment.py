@@ -9,6 +9,7 @@ import re
 import sys
 
 import pytest
+from ludus_qualify.oracle import Oracle
 
 import ludus
 from ludus import Environment, ScriptedModel, UserError
@@ -16,7 +17,6 @@ from ludus import environment as environment_module
 from ludus.errors import MissingExtra
 from ludus.folder import folders
 from ludus.models import open_model
-from ludus.qualify.oracle import Oracle
 from ludus.runtime.settings import parse_assignments
 
 

@@ -24,6 +24,7 @@ PROJECTS = {
     "packages/inspect": "ludus_inspect",
     "packages/lab": "ludus_lab",
     "packages/nemo-gym": "ludus_nemo_gym",
+    "packages/qualify": "ludus_qualify",
     "packages/sandboxes": "ludus_sandboxes",
     "packages/telemetry": "ludus_telemetry",
     "packages/trainers": "ludus_trainers",

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from ludus_lab.needs import missing
+from ludus_qualify.attempts import Attempt, play
+from ludus_qualify.oracle import Oracle
 
 from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.folder import folders
-from ludus.qualify.attempts import Attempt, play
-from ludus.qualify.oracle import Oracle
 
 
 def needs_installed(package: str, *names: str) -> pytest.MarkDecorator:

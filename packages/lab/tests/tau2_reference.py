@@ -20,11 +20,11 @@ from unittest.mock import MagicMock, patch
 from ludus_lab.tau2.domains import DOMAINS, fresh, module
 from ludus_lab.tau2.generate import stream
 from ludus_lab.tau2.resources import arguments_of
+from ludus_qualify.attempts import Attempt, play
+from ludus_qualify.oracle import Oracle
 
 from ludus.agents.conversation import Ending
 from ludus.environment import Environment
-from ludus.qualify.attempts import Attempt, play
-from ludus.qualify.oracle import Oracle
 from ludus.response import is_message, texts_of
 from ludus.rollout import Rollout
 

@@ -16,11 +16,11 @@ from ludus_lab.retrieval.corpus import FOLDER, Document, Passage, read_corpus
 from ludus_lab.retrieval.generate import KINDS, questions
 from ludus_lab.retrieval.ranking import Meanings, Words, open_library
 from ludus_lab.retrieval.resources import plain
+from ludus_qualify.run import qualify
 
 import ludus
 from ludus import ScriptedModel, UserError
 from ludus.environment import Environment
-from ludus.qualify.run import qualify
 
 ROWS = [
     json.loads(line) for line in Path(ludus_lab.retrieval.__path__[0], "data/example.jsonl").read_text().splitlines()

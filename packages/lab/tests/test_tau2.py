@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from lab import needs_installed
 from ludus_lab.tau2 import scripted_user
 from ludus_lab.tau2.overlay import Overlay, as_json
+from ludus_qualify.attempts import Attempt
+from ludus_qualify.oracle import Oracle
 
 import ludus
 from ludus import ScriptedModel, UserError
@@ -21,8 +23,6 @@ from ludus.agents.user import STOP, TRANSFER, UserRole
 from ludus.environment import Environment
 from ludus.errors import MissingExtra
 from ludus.model import Request
-from ludus.qualify.attempts import Attempt
-from ludus.qualify.oracle import Oracle
 
 needs_tau2 = needs_installed("ludus_lab.tau2")
 USER = "scripted:ludus_lab.tau2.scripted_user"

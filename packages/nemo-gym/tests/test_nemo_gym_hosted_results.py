@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hosted_collections import call, collect, rewards
 from hosted_servers import COUNTER, counter_rows, row, write_server
+from ludus_qualify.run import qualify
 
 from ludus import Environment, UserError
-from ludus.qualify.run import qualify
 from ludus.remote.http import connect
 from ludus.rescore.rescoring import rescore
 from ludus.serve.plan import Plan

@@ -19,7 +19,7 @@ from ludus.runtime.unawaited import explain_unawaited
 
 #: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
 COMMANDS = tuple(
-    "envs collect merge chat new show view verify recall compare conformance qualify serve status "
+    "envs collect merge chat new show view verify recall compare conformance serve status "
     "doctor sandbox harness model".split()
 )
 
@@ -31,6 +31,7 @@ _PACKAGES = {
     "browse": ("shows runs in the terminal", "browser"),
     "credit": ("estimates what every turn of a rollout was worth", "credit"),
     "profile": ("finds the tasks worth training on, and puts an environment under load", "bench"),
+    "qualify": ("tests whether a verifier can be trusted", "qualify"),
     "data": ("converts, checks, prepares and exports datasets", "data"),
 }
 

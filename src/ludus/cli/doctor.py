@@ -25,6 +25,7 @@ PACKAGES = {
     "inspect": "tasks of Inspect, and its logs",
     "lab": "environments of real tasks that packages bring along",
     "nemo-gym": "NeMo Gym's commands and Python names",
+    "qualify": "ludus qualify: whether a verifier can be trusted",
     "sandboxes": "sandboxes of Daytona, e2b and Modal",
     "telemetry": "--otel, --metrics-port and --log-to: spans, metrics and charts",
     "trainers": "adapters for verl, SkyRL and other trainers",

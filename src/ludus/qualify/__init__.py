@@ -1,1 +1,1 @@
-"""Tests of an environment's verifier: bad policies must earn no more than guessing, right answers the full reward."""
+"""What the `qualify.py` of an environment is made of: attacks on graders, scripted judges, meaningless arguments."""

@@ -15,6 +15,8 @@ MOVED = {
     "train.trl": ("transformers", ".trl"),
     "train.trl_environment": ("transformers", ".trl_environment"),
     "train.trl_worker": ("transformers", ".trl_worker"),
+    "cli.qualify": ("qualify", ".command"),
+    "qualify": ("qualify", ""),
     "profile": ("bench", ".profile"),
     "cli.data": ("data", ".commands"),
     "data": ("data", ""),

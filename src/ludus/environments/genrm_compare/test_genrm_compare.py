@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ludus_qualify.run import qualify
 
 import ludus
 from ludus import Failure, Outcome, Request, Response, ScriptedModel, Verdict
@@ -17,7 +18,6 @@ from ludus.environments.genrm_compare.prompt import guard
 from ludus.environments.genrm_compare.replies import KEYS, Scores, read_scores
 from ludus.environments.genrm_compare.resources import ALONE, UNREAD, Comparison
 from ludus.graders.judge import Judge
-from ludus.qualify.run import qualify
 from ludus.rescore.rescoring import rescore
 from ludus.response import message, reasoning, texts_of
 from ludus.testing import Line, disagreements, golden, judge, judge_group, replay, shared_rows

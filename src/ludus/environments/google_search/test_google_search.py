@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_qualify.run import qualify
 
 import ludus
 from ludus import Environment, Failure, Outcome, Request, Response, ScriptedModel, UserError, Verdict
 from ludus.environments.google_search.resources import WebSearch
 from ludus.graders.judge import Judge
-from ludus.qualify.run import qualify
 from ludus.response import function_call, function_call_output, message, reasoning, texts_of
 from ludus.testing import disagreements, judge, shared_rows
 

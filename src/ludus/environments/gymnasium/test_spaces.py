@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ludus_qualify.run import qualify
 
 import ludus
 from ludus import Rollout, ScriptedModel, UserError
 from ludus.environments.gymnasium.spaces import Actions, numbers_in, plain_picture, rendered
-from ludus.qualify.run import qualify
 from ludus.rescore.rescoring import rescore
 from ludus.response import texts_of
 

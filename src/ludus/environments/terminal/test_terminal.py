@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from ludus_qualify import planting
 
 from ludus import Environment, Failure, Response, ScriptedModel, UserError, Verdict, collect
 from ludus.environments.terminal import build, qualify
 from ludus.environments.terminal.tasks import read_task, stream
 from ludus.environments.terminal.verdicts import reward_of, rewards_of
-from ludus.qualify import planting
 from ludus.response import function_call, function_call_output, message
 from ludus.testing import judge, judging, needs_sandbox
 

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_qualify import planting
+from ludus_qualify.attempts import Attempt, play
+from ludus_qualify.command import show_card
+from ludus_qualify.oracle import Oracle
+from ludus_qualify.run import attempts_for, qualify
 from oracles import ready
 from rich.console import Console
 
 from ludus import Response, tool
-from ludus.cli.qualify import show_card
 from ludus.environment import Environment
-from ludus.qualify import cheats, planting
-from ludus.qualify.attempts import Attempt, play
-from ludus.qualify.oracle import Oracle
-from ludus.qualify.run import attempts_for, qualify
+from ludus.qualify import cheats
 from ludus.runtime.processes import shared_pool
 from ludus.sandbox.resources import SandboxResources
 from ludus.testing import needs_sandbox

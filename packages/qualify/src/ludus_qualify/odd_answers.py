@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ludus.model import Request
-from ludus.qualify.attempts import Script
 from ludus.qualify.dummies import dummy
+from ludus_qualify.attempts import Script
 
 #: How many odd answers `ludus qualify` tries, and characters of the longest one.
 ANSWERS = 100

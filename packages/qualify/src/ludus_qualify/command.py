@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ludus.qualify.card import Card
-    from ludus.qualify.rates import Rate
+    from ludus_qualify.card import Card
+    from ludus_qualify.rates import Rate
 
 VERDICT_STYLES = dict.fromkeys(("unsound", "broken", "strict"), "bold red")
 VERDICT_STYLES |= {"trusted": "bold green", "not shown": "bold yellow"}
@@ -65,9 +65,9 @@ def qualify(
     With partial credit: ludus qualify ./my_game --pass 0.5
     """
     from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
-    from ludus.qualify.rates import Thresholds
-    from ludus.qualify.run import qualify as run
     from ludus.runtime.settings import parse_assignments
+    from ludus_qualify.rates import Thresholds
+    from ludus_qualify.run import qualify as run
 
     thresholds = Thresholds(max_exploit, min_oracle, max_false_positive, max_false_negative, pass_reward)
     settings = parse_assignments(set_ or [])

@@ -20,13 +20,13 @@ from typing import Any
 
 from ludus.environment import Environment
 from ludus.outcome import Verdict
-from ludus.qualify.attempts import Attempt, Script, play, shown
-from ludus.qualify.checks import Check, Played
-from ludus.qualify.rates import MAX_EXAMPLES, Rate, Thresholds, credit_of
-from ludus.qualify.session_state import attributes_of
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.runtime.threads import awaited
+from ludus_qualify.attempts import Attempt, Script, play, shown
+from ludus_qualify.checks import Check, Played
+from ludus_qualify.rates import MAX_EXAMPLES, Rate, Thresholds, credit_of
+from ludus_qualify.session_state import attributes_of
 
 #: The name of near misses in `expected_exploits`, and of their check.
 FAMILY = "near_miss"

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_qualify.card import Card
+from ludus_qualify.command import show_card
+from ludus_qualify.near_misses import near_misses
+from ludus_qualify.run import qualify
+from ludus_qualify.session_state import attributes_of
 from rich.console import Console
 
-from ludus.cli.qualify import show_card
-from ludus.qualify.card import Card
-from ludus.qualify.near_misses import near_misses
-from ludus.qualify.run import qualify
-from ludus.qualify.session_state import attributes_of
 from ludus.resources import Resources
 
 COUNTER = """

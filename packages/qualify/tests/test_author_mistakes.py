@@ -11,13 +11,13 @@ from typing import Any
 
 import forked
 import pytest
+from ludus_qualify.card import Card
+from ludus_qualify.command import show_card
+from ludus_qualify.run import qualify
 from rich.console import Console
 from waiting import CEILING
 
 from ludus import Resources, Response, UserError, Verdict, tool
-from ludus.cli.qualify import show_card
-from ludus.qualify.card import Card
-from ludus.qualify.run import qualify
 
 ROWS: list[dict[str, Any]] = [{"responses_create_params": {"input": "What is 1 + 2?"}, "expected_answer": "3"}]
 

@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from ludus.environment import Environment
-from ludus.qualify.attempts import Script
-from ludus.qualify.hooks import FILE, Hooks, a_list, answer_text, number, script, scripts
-from ludus.qualify.planting import as_program
-from ludus.qualify.variants import breaking, preserving
 from ludus.record import GOLD_FIELDS, OPTION_FIELDS
 from ludus.response import texts_of
 from ludus.task import Task
+from ludus_qualify.attempts import Script
+from ludus_qualify.hooks import FILE, Hooks, a_list, answer_text, number, script, scripts
+from ludus_qualify.planting import as_program
+from ludus_qualify.variants import breaking, preserving
 
 
 class Oracle:

@@ -10,11 +10,11 @@ from typing import Any
 
 from ludus.environment import Environment
 from ludus.outcome import Verdict
-from ludus.qualify.checks import Check
-from ludus.qualify.oracle import Oracle
 from ludus.resources import Resources
 from ludus.response import Response, message
 from ludus.runtime.threads import awaited
+from ludus_qualify.checks import Check
+from ludus_qualify.oracle import Oracle
 
 
 def among_rivals(environment: Environment, oracle: Oracle) -> Environment:

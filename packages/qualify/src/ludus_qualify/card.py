@@ -18,10 +18,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ludus.qualify.attempts import Attempt
-from ludus.qualify.checks import Check, Played
-from ludus.qualify.policies import DRAWS
-from ludus.qualify.rates import Rate, Thresholds, credit_of, masked
+from ludus_qualify.attempts import Attempt
+from ludus_qualify.checks import Check, Played
+from ludus_qualify.policies import DRAWS
+from ludus_qualify.rates import Rate, Thresholds, credit_of, masked
 
 SLACK = 0.1
 

@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_qualify.attempts import play
+from ludus_qualify.odd_answers import LONGEST, odd_answers
+from ludus_qualify.oracle import Oracle
+from ludus_qualify.rivals import among_rivals
+from ludus_qualify.run import odd_attempts, qualify
 
 import ludus
 from ludus import Resources, Response
@@ -17,11 +22,6 @@ from ludus.data.rows import Rows
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.folder import folders
-from ludus.qualify.attempts import play
-from ludus.qualify.odd_answers import LONGEST, odd_answers
-from ludus.qualify.oracle import Oracle
-from ludus.qualify.rivals import among_rivals
-from ludus.qualify.run import odd_attempts, qualify
 
 COOKBOOK = Path(ludus.__file__).parent / "cookbook"
 COUNT = int(os.environ.get("LUDUS_ODD_ANSWERS", "60"))

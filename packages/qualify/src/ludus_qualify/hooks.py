@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from ludus.errors import UserError, did_you_mean
 from ludus.models.scripted import turn_problem
-from ludus.qualify.attempts import Script, shown
 from ludus.response import Response
 from ludus.runtime.imports import author_error, load_file, place_of
+from ludus_qualify.attempts import Script, shown
 
 T = TypeVar("T")
 

@@ -27,19 +27,19 @@ from ludus.dataset import Generated
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.graders.judge import JudgeModelConfig
-from ludus.qualify import card as cards
-from ludus.qualify import checks
-from ludus.qualify.attempts import Attempt, Kind, Row, Script, play
-from ludus.qualify.card import Card
-from ludus.qualify.near_misses import play_near_misses
-from ludus.qualify.odd_answers import ANSWERS, odd_answers
-from ludus.qualify.oracle import Oracle
-from ludus.qualify.policies import PolicyContext, common_options, exploits
-from ludus.qualify.rates import CHEAT, Thresholds, cheat_rate, odd_rate, oracle_rate, wrong_rate
-from ludus.qualify.rivals import among_rivals, rivals_check
 from ludus.rollout import Rollout
 from ludus.runtime.running import run_to_end
 from ludus.task import Task
+from ludus_qualify import card as cards
+from ludus_qualify import checks
+from ludus_qualify.attempts import Attempt, Kind, Row, Script, play
+from ludus_qualify.card import Card
+from ludus_qualify.near_misses import play_near_misses
+from ludus_qualify.odd_answers import ANSWERS, odd_answers
+from ludus_qualify.oracle import Oracle
+from ludus_qualify.policies import PolicyContext, common_options, exploits
+from ludus_qualify.rates import CHEAT, Thresholds, cheat_rate, odd_rate, oracle_rate, wrong_rate
+from ludus_qualify.rivals import among_rivals, rivals_check
 
 CONCURRENCY = 32
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ludus.qualify.attempts import Attempt, Kind, shown
-from ludus.qualify.checks import Played
+from ludus_qualify.attempts import Attempt, Kind, shown
+from ludus_qualify.checks import Played
 
 MAX_EXAMPLES = 5
 

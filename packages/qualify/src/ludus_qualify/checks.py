@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from ludus.environment import Environment
 from ludus.outcome import Verdict
-from ludus.qualify.attempts import Attempt
 from ludus.resources import Resources
 from ludus.response import Response
 from ludus.rollout import Rollout
 from ludus.runtime.boundary import attribute
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
+from ludus_qualify.attempts import Attempt
 
 Status = Literal["ok", "failed", "look", "skipped"]
 Played = dict[str, Rollout]

@@ -12,23 +12,23 @@ from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner
+from ludus_qualify.card import Card, exploit_limit
+from ludus_qualify.command import qualify as command
+from ludus_qualify.command import show_card
+from ludus_qualify.policies import NAMES
+from ludus_qualify.rates import Thresholds
+from ludus_qualify.run import qualify
 from rich.console import Console
 
 import ludus
 from ludus import Environment, Resources, Response, UserError, tool
 from ludus.cli.commands import Command
-from ludus.cli.qualify import qualify as command
-from ludus.cli.qualify import show_card
 from ludus.errors import MissingExtra
 from ludus.folder import folders
 from ludus.graders.answers import last_boxed
 from ludus.model import Request
-from ludus.qualify.card import Card, exploit_limit
 from ludus.qualify.dummies import dummy
 from ludus.qualify.judge import respond
-from ludus.qualify.policies import NAMES
-from ludus.qualify.rates import Thresholds
-from ludus.qualify.run import qualify
 
 #: An example whose every rollout earns 1: it has no wrong answers.
 PAYS_ALWAYS = "example_single_tool_call"

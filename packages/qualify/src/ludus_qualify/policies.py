@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ludus.model import Request
-from ludus.qualify import cheats, planting
-from ludus.qualify.attempts import Script
+from ludus.qualify import cheats
 from ludus.qualify.dummies import dummy
-from ludus.qualify.oracle import Oracle, prompt_of
 from ludus.response import texts_of
 from ludus.task import Task
+from ludus_qualify import planting
+from ludus_qualify.attempts import Script
+from ludus_qualify.oracle import Oracle, prompt_of
 
 DRAWS = 4
 MOST_OPTIONS = 10  # options that are tried as the answer to every row

@@ -1,0 +1,1 @@
+"""Tests of an environment's verifier: bad policies must earn no more than guessing, right answers the full reward."""
