@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -67,6 +67,10 @@ class Agent:
         An agent whose program runs in the sessions' sandboxes adds the program's files here (`EquippedProvider`).
         """
         return shared
+
+    async def run_metrics(self, rollouts: Iterable[Any], own: dict[str, float]) -> dict[str, float]:
+        """Figures of a whole run that the agent computes, besides or in place of `own`, those of the resources."""
+        return {}
 
     async def act(self, episode: Episode) -> str:
         """Play one rollout through `episode`, and return the reason why it stopped."""

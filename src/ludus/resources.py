@@ -192,6 +192,11 @@ class Resources:
         return None
 
     @classmethod
+    def row_problems(cls, config: Any, row: dict[str, Any]) -> list[tuple[str, str]]:
+        """What `ludus data validate` reports about a row besides what its `Task` says: fields with reasons."""
+        return []
+
+    @classmethod
     async def run_metrics(cls, config: Any, rollouts: Iterable[Any]) -> dict[str, float]:
         """Figures of a whole run besides rewards and passes, from its completed and masked rollouts.
 

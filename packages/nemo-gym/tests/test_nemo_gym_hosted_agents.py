@@ -205,3 +205,47 @@ def test_a_row_that_the_server_refuses_fails_at_open(tmp_path: Path) -> None:
     (rollout,) = collect(folder, ADD, settings={"resources.isolate": False}).rollouts
     assert isinstance(rollout.error, Failure)
     assert (rollout.error.stage, rollout.error.kind) == ("open", "http_422")
+
+
+#: Metrics that an agent computes: of its own rollouts, and of what its resources server computed.
+MEASURES = """
+    def compute_metrics(self, tasks):
+        return {"longest": max(len(task) for task in tasks)}
+
+    def get_key_metrics(self, agent_metrics):
+        return {"longest": agent_metrics["longest"]}
+"""
+PASSES_ON = """
+    async def aggregate_metrics(self, body: AggregateMetricsRequest) -> AggregateMetrics:
+        reply = await self.server_client.post(
+            self.config.resources_server.name, "/aggregate_metrics", json=body.model_dump()
+        )
+        await raise_for_status(reply)
+        theirs = AggregateMetrics.model_validate(await get_response_json(reply))
+        return AggregateMetrics(key_metrics={"passed_on": theirs.key_metrics["counted"] + 1})
+"""
+COUNTS = (
+    COUNTER
+    + """
+    def compute_metrics(self, tasks):
+        return {"counted": sum(map(len, tasks))}
+
+    def get_key_metrics(self, agent_metrics):
+        return {"counted": agent_metrics["counted"]}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"), [(MEASURES, {"counted": 2, "longest": 2}), (PASSES_ON, {"counted": 2, "passed_on": 3})]
+)
+def test_the_metrics_of_an_agent_stand_beside_those_of_its_server(
+    tmp_path: Path, metrics: str, expected: dict[str, float]
+) -> None:
+    name = "measuring" if metrics is MEASURES else "passing_on"
+    imports = "from nemo_gym.config_types import AggregateMetrics, AggregateMetricsRequest\n"
+    write_agent(tmp_path, name, imports + LOOP + metrics)
+    folder = write_server(tmp_path, f"{name}_server", COUNTS, counter_rows(1), agent=name)
+    results = collect(folder, ADD, settings={"resources.isolate": False}, repeats=2)
+    assert results.warnings == []
+    assert results.metrics["own"] == {folder.name: expected}

@@ -1,10 +1,11 @@
-"""Figures that an environment computes itself at the end of a run (`Resources.run_metrics`)."""
+"""Figures that an environment computes itself at the end of a run (`run_metrics` of its resources and its agent)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ludus.agent import Agent
 from ludus.environment import Environment
 from ludus.errors import Failure
 from ludus.resources import Resources
@@ -22,19 +23,34 @@ async def own_metrics(
     """The figures of each environment that computes some. What goes wrong is a warning: the rollouts are recorded."""
     figures: dict[str, dict[str, float]] = {}
     for environment in environments:
-        compute, name = environment.resources.run_metrics, environment.name
-        if getattr(compute, "__func__", None) is Resources.run_metrics.__func__:  # type: ignore[attr-defined]
-            continue
-        of_environment = (rollout for rollout in rollouts() if rollout.job.environment in ("", name))
+        name, of_resources, of_agent = (
+            environment.name,
+            environment.resources.run_metrics,
+            environment.agent.run_metrics,
+        )
+        numbers: dict[str, float] = {}
         try:
-            values: Any = await step("verify", SECONDS, compute(environment.config, of_environment))
-            numbers = {
-                str(key): number for key, value in dict(values).items() if (number := finite_number(value)) is not None
-            }
+            if _overrides(of_resources, Resources.run_metrics):
+                played = _of_environment(rollouts, name)
+                numbers |= _finite(await step("verify", SECONDS, of_resources(environment.config, played)))
+            if _overrides(of_agent, Agent.run_metrics):
+                played = _of_environment(rollouts, name)
+                numbers |= _finite(await step("agent", SECONDS, of_agent(played, dict(numbers))))
         except (Failure, TypeError, ValueError) as error:
             cause = error.cause if isinstance(error, Failure) else str(error)
             warnings.append(f"{name} could not compute its own metrics: {cause}")
-            continue
         if numbers:
             figures[name] = numbers
     return figures
+
+
+def _overrides(method: Any, default: Any) -> bool:
+    return getattr(method, "__func__", None) is not getattr(default, "__func__", default)
+
+
+def _of_environment(rollouts: Callable[[], Iterator[Rollout]], name: str) -> Iterator[Rollout]:
+    return (rollout for rollout in rollouts() if rollout.job.environment in ("", name))
+
+
+def _finite(values: Any) -> dict[str, float]:
+    return {str(key): number for key, value in dict(values).items() if (number := finite_number(value)) is not None}

@@ -16,6 +16,7 @@ from typing import Any
 from ludus.data.row_checks import BadRow, Problem, checked_task, writable_row
 from ludus.data.row_environments import EnvironmentSpec, RowEnvironments
 from ludus.data.row_typos import RowTypos
+from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.record import GOLD_FIELDS, OPTION_FIELDS, Row
 from ludus.task import Task
@@ -88,15 +89,24 @@ def validate(
         try:
             row = writable_row(where, line)
             task = checked_task(where, row, chosen.task)
+            environment = chosen.of_row(row)
+            _check_schema(where, environment, row)
         except BadRow as bad:
             report.add(bad)
             continue
-        name = chosen.of_row(row).name
+        name = environment.name
         counts[name] += 1
         typos.look(where, task.responses_create_params)
         doubts.look(where, name, row, task)
     report.typos, report.warnings, report.environments = typos.warnings(), doubts.warnings(), dict(counts)
     return report
+
+
+def _check_schema(where: str, environment: Environment, row: Row) -> None:
+    """Raise `BadRow` for what the environment's own schema of rows refuses."""
+    problems = environment.resources.row_problems(environment.config, row)
+    if problems:
+        raise BadRow([Problem(where, field, f"{field}: {reason}", "") for field, reason in problems])
 
 
 def _own_files(chosen: RowEnvironments) -> list[str | Path]:

@@ -106,6 +106,18 @@ def ng_aggregate_rollouts(arguments: Arguments) -> int:
     return 0
 
 
+def compare_runs(arguments: Arguments) -> int:
+    """Compare the metrics of two collections."""
+    from nemo_gym.comparison import compare_runs, write_report
+
+    keys = ("baseline_fpath", "candidate_fpath", "output_dirpath")
+    tree = options(arguments, set(keys))
+    baseline, candidate, folder = (Path(required_text(tree, key)) for key in keys)
+    for path in write_report(compare_runs(baseline, candidate), folder):
+        print(path)
+    return 0
+
+
 @entry_point
 def ng_reward_profile(arguments: Arguments) -> int:
     """Compute the rewards of each task: how often it was tried, and how often it was solved.

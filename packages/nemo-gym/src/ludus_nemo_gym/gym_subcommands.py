@@ -154,6 +154,17 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         },
         "gym eval aggregate --input-glob 'results/shard_*.jsonl' --output results/all.jsonl",
     ),
+    "eval compare": Subcommand(
+        "Compare the metrics of two collections. `ludus compare` also says what may be chance.",
+        eval_commands.compare_runs,
+        {
+            "--baseline": Flag("baseline_fpath", help="the baseline's X_aggregate_metrics.json"),
+            "--candidate": Flag("candidate_fpath", help="the candidate's X_aggregate_metrics.json"),
+            "--output-dir": Flag("output_dirpath", help="the folder for compare_report.md and compare_report.json"),
+        },
+        "gym eval compare --baseline results/a_aggregate_metrics.json "
+        "--candidate results/b_aggregate_metrics.json --output-dir results",
+    ),
     "eval profile": Subcommand(
         "Compute the rewards of each task.",
         function_of(eval_commands.ng_reward_profile),

@@ -7,7 +7,7 @@ reaches all of them through a front on loopback, which records every model call 
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import Any
@@ -24,7 +24,7 @@ from ludus.response import Response
 from ludus.runtime.encoding import encode
 from ludus_nemo_gym.hosted.front import Front, PlayedRollout
 from ludus_nemo_gym.hosted.model_servers import HOST, FailedCalls, model_servers
-from ludus_nemo_gym.hosted.resources import HostedResources
+from ludus_nemo_gym.hosted.resources import HostedResources, verify_responses
 from ludus_nemo_gym.hosted.settings import HostedSettings
 from ludus_nemo_gym.names import MODELS, POLICY_FIELDS, POLICY_SERVER, RESOURCES
 from ludus_nemo_gym.servers import references
@@ -75,6 +75,22 @@ class HostedAgent(Agent):
                     playing = copy.copy(self)
                     playing._front, playing._client, playing._failed = front, Client(transport), failed
                     yield playing
+
+    async def run_metrics(self, rollouts: Iterable[Any], own: dict[str, float]) -> dict[str, float]:
+        """What the agent's `/aggregate_metrics` computes, if its code computes metrics of its own.
+
+        The agent is started once more for it. If it asks its resources server for metrics, it gets `own`.
+        """
+        if not self.config.source.computes_metrics():
+            return {}
+        body = encode({"verify_responses": list(verify_responses(rollouts))})
+        async with self.share() as agent:
+            started: Any = agent
+            front, client = started._front, started._client
+            front.metrics = {"group_level_metrics": [], "agent_metrics": own, "key_metrics": own}
+            reply = client.checked(await client.post("/aggregate_metrics", body))
+        figures = reply.get("key_metrics") if isinstance(reply, dict) else None
+        return figures if isinstance(figures, dict) else {}
 
     def _fronted(self) -> dict[str, str]:
         """The servers that the front stands for: the policy, and every resources server."""

@@ -13,7 +13,8 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from ludus.agents.command_proxy import ProgramCalls, Proxy
+from ludus.agents.command_proxy import Proxy
+from ludus.agents.program_calls import ProgramCalls
 from ludus.episode import Episode
 from ludus.errors import Failure
 from ludus.http.app import Handler
@@ -146,6 +147,8 @@ class Front(Proxy):
     def __init__(self) -> None:
         super().__init__()
         self._rollouts: dict[str, PlayedRollout] = {}
+        #: what an agent gets that asks its resources server for the metrics of a run
+        self.metrics: dict[str, Any] | None = None
 
     @property
     def port(self) -> int:
@@ -180,10 +183,20 @@ class Front(Proxy):
         """Refuse tools that only a provider's servers run."""
         ModelRoutes.cannot_carry(self, incoming, tools)
 
+    def admit(self, incoming: Incoming) -> None:
+        """Refuse a request that names no rollout, unless it asks for the metrics of a run that has ended."""
+        if not self._asks_for_metrics(incoming):
+            super().admit(incoming)
+
+    def _asks_for_metrics(self, incoming: Incoming) -> bool:
+        return self.metrics is not None and incoming.path == "/aggregate_metrics"
+
     def _other(self, incoming: Incoming) -> Handler:
         return self.model_route(incoming) or self._resources  # which may have routes of any method
 
     async def _resources(self, incoming: Incoming) -> Reply:
+        if self._asks_for_metrics(incoming):
+            return Reply(encode(self.metrics))
         rollout = self._program(incoming)
         await read_body(incoming, self.guard)
         return await rollout.resources(incoming)

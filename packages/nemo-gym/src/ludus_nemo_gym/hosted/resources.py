@@ -22,6 +22,7 @@ from ludus.rollout import Rollout
 from ludus.runtime.encoding import encode
 from ludus.task import digest
 from ludus_nemo_gym.hosted.model_servers import FailedCalls, model_servers
+from ludus_nemo_gym.hosted.row_schema import row_problems
 from ludus_nemo_gym.hosted.served import ServedApp
 from ludus_nemo_gym.hosted.settings import HostedSettings
 from ludus_nemo_gym.hosted.transports import ServerEnded, ServerTransport
@@ -82,6 +83,11 @@ class HostedResources(RemoteResources):
     def application(cls, shared: Hosted, guard: Any) -> ServedApp | None:
         """The server's own routes, behind our guard."""
         return ServedApp(shared.transport, guard) if shared.own_routes else None
+
+    @classmethod
+    def row_problems(cls, config: HostedConfig, row: dict[str, Any]) -> list[tuple[str, str]]:
+        """What the schema in the server's `task_data.py` says of a row, and fields that a row has twice."""
+        return row_problems(config.source.folder, row)
 
     @classmethod
     async def run_metrics(cls, config: HostedConfig, rollouts: Iterable[Rollout]) -> dict[str, float]:
