@@ -115,6 +115,9 @@ class Model:
     #: Whether each call in flight holds an open connection, and so an open file.
     connects: bool = False
 
+    #: Whether the model knows OpenAI's tools that are no functions: `custom` ones and those in a `namespace`.
+    takes_client_tools: bool = False
+
     #: The default of `--concurrency` for this model.
     concurrency: int = 64
 

@@ -231,3 +231,34 @@ def test_a_policy_in_the_request_is_used_only_if_the_operator_allows_its_url(ser
         assert "sk-policy-secret" not in found.text
         assert web.post("/run", {**COUNTER_ROW, "policy": {**policy, "base_url": f"{upstream}.evil"}}).status == 403
         assert web.post("/run", {**COUNTER_ROW, "policy": {"base_url": upstream}}).status == 422
+
+
+PATCH = {"type": "custom", "name": "apply_patch", "description": "Changes files."}
+SERVER = {"type": "namespace", "name": "mcp__task", "tools": [{"type": "function", "name": "look", "parameters": {}}]}
+
+
+def patcher(request: Request) -> Response:
+    """Calls all tools that it is offered, then says which calls and outputs it reads."""
+    kinds = [str(item.get("type")) for item in request.input if "call_id" in item]
+    if kinds:
+        return Response.of(message(" ".join(kinds)))
+    names = [tool["name"] for tool in request.params["tools"] if tool["type"] == "function"]
+    calls = [function_call(name, {"input": "*** Begin"}, call_id=f"c{at}") for at, name in enumerate(names)]
+    return Response.of(*calls, tokens=Tokens([1], [2], [-0.1]))
+
+
+def test_custom_tools_reach_a_model_that_knows_functions_only_and_its_calls_come_back() -> None:
+    asked: dict[str, Any] = {"model": "m", "input": "Patch.", "tools": [PATCH, SERVER]}
+    with served(COUNTER, model="scripted:test_serve_models:patcher", tokens=True) as running:
+        web = Web(url_of(running, "policy_model"))
+        reply = web.post("/v1/responses", asked).json()
+        patch, look = reply["output"]
+        assert (patch["type"], patch["name"], patch["input"]) == ("custom_tool_call", "apply_patch", "*** Begin")
+        assert (look["type"], look["name"], look["namespace"]) == ("function_call", "look", "mcp__task")
+        assert look["generation_token_ids"] == [2], "the ids stay on the last item"
+        assert reply["tools"] == [PATCH, SERVER]
+        output = {"type": "custom_tool_call_output", "call_id": "c0", "output": "ok"}
+        again = web.post(
+            "/v1/responses", {**asked, "input": [{"role": "user", "content": "Patch."}, patch, output]}
+        ).json()
+        assert again["output"][0]["content"][0]["text"] == "function_call function_call_output"

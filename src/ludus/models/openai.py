@@ -112,6 +112,7 @@ class OpenAIModel(Model):
         if urls[0] == DEFAULT_URL and not self._key:
             raise UserError(f"model openai:{config.model} needs a key", f"Set {config.api_key_env}")
         self._chat = config.api == "chat"
+        self.takes_client_tools = config.api == "responses" or (urls[0] == DEFAULT_URL and not self._chat)
         defaults = config.model_dump(include={"temperature", "top_p", "max_output_tokens"}, exclude_none=True)
         self._fixed = {"model": config.model, **defaults}
         headers = {**config.headers, **self._authorisation()}

@@ -11,9 +11,11 @@ import asyncio
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -31,6 +33,9 @@ CONTAINER_USER = 1_500_000_000
 
 #: The programs that make root another user, and mount folders for it.
 _ROOT_PROGRAMS = ("unshare", "nsenter", "sh", "mount", "mkdir")
+
+#: How long mounting may take. It takes milliseconds, unless a folder is on a network file system that hangs.
+MOUNT_SECONDS = 60.0
 
 _MOUNTS = "/mnt"
 _SCRIPT = (
@@ -156,20 +161,39 @@ def open_to_all(path: str) -> bool:
 def _namespace_with(folders: list[str], shifted: Sequence[str] = ()) -> int:
     """A descriptor of a mount namespace with these folders and files at `/mnt/0`, `/mnt/1` and so on."""
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", *folders, *shifted]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as holder:
+    late = threading.Event()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as holder:
         assert holder.stdout is not None
         assert holder.stderr is not None
-        if holder.stdout.readline() != b"ready\n":
-            words = " ".join(holder.stderr.read(500).decode(errors="replace").split())
-            raise SandboxError(f"cannot mount folders for a sandbox: {words}")
-        namespace = os.open(f"/proc/{holder.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-        holder.communicate(b"\n")
+
+        def give_up() -> None:
+            late.set()
+            os.killpg(holder.pid, signal.SIGKILL)
+
+        timer = threading.Timer(MOUNT_SECONDS, give_up)
+        timer.start()
+        try:
+            if holder.stdout.readline() != b"ready\n":
+                timed_out = f"timed out after {MOUNT_SECONDS:g} s (does a network file system hang?)"
+                words = timed_out if late.is_set() else holder.stderr.read(500).decode(errors="replace")
+                raise SandboxError(f"cannot mount folders for a sandbox: {' '.join(words.split())}")
+            namespace = os.open(f"/proc/{holder.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            holder.communicate(b"\n")
+        finally:
+            timer.cancel()
     if shifted:
         places = [(folder, f"{_MOUNTS}/{number}") for number, folder in enumerate(shifted, start=len(folders))]
         enter = ["nsenter", f"--mount=/proc/self/fd/{namespace}", "--wd=/"]
         mount = [*enter, *shifted_mounts.command(CONTAINER_USER, places)]
-        ended = subprocess.run(mount, pass_fds=[namespace], capture_output=True, text=True, check=False)
-        if ended.returncode != 0:
+        try:
+            ended = subprocess.run(
+                mount, pass_fds=[namespace], capture_output=True, text=True, check=False, timeout=MOUNT_SECONDS
+            )
+            problem = " ".join(ended.stderr.strip().splitlines()[-1:]) if ended.returncode else None
+        except subprocess.TimeoutExpired:
+            problem = f"timed out after {MOUNT_SECONDS:g} s"
+        if problem is not None:
             os.close(namespace)
-            raise SandboxError(f"cannot mount an image for its sandbox: {ended.stderr.strip().splitlines()[-1:]}")
+            raise SandboxError(f"cannot mount an image for its sandbox: {problem}")
     return namespace

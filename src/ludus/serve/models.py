@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from ludus.dialects.client_tools import ClientTools, function_items
 from ludus.errors import Failure
 from ludus.http.guard import Guard
 from ludus.http.messages import Incoming, Refusal, Reply
@@ -64,7 +65,11 @@ class Answering:
             items, tokens = (prompt, None) if isinstance(prompt, str) else tokens_from_items(prompt)
         except Failure as error:  # wrong token ids in the request are the client's mistake
             raise Refusal.field(["input"], "value_error", error.cause) from error
-        params = {key: value for key, value in body.items() if key not in TRANSPORT and value is not None}
+        tools = ClientTools(None if self._model.takes_client_tools else body.get("tools"))
+        if isinstance(items, list) and not self._model.takes_client_tools:
+            items = function_items(items)
+        asked = tools.request(body)
+        params = {key: value for key, value in asked.items() if key not in TRANSPORT and value is not None}
         call = incoming.header(_CALL_HEADER)  # sent by a `RemoteModel`
         sent = _fields(call) if call is not None else {}
         session, seed, turn = sent.get("session"), sent.get("seed"), sent.get("turn")
@@ -79,7 +84,7 @@ class Answering:
         )
         response = await self._model.respond(request)
         wanted = self._model.capture_tokens or incoming.wants_tokens or call is not None
-        return envelope(response, body, self._model.name, tokens=wanted)
+        return tools.answer(envelope(response, body, self._model.name, tokens=wanted))
 
 
 def _fields(header: str) -> dict[str, Any]:
