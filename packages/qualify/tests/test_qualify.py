@@ -135,7 +135,7 @@ def failed_checks(card: Card) -> dict[str, str]:
         set(folders())
         - {"code_gen", "code_tests", "gymnasium", "math_with_code", "math_with_judge", "mini_swe_agent"}
         - {"reasoning_gym", "swerl_gen", "terminal", "text_to_sql", "chess", "proofs", "tau2", "retrieval", "verilog"}
-        - {"browser"}
+        - {"agentdojo", "browser"}
         - ELSEWHERE
     ),
 )

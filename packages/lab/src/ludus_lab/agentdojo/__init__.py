@@ -1,0 +1,1 @@
+"""Tasks with tools whose outputs may hold somebody else's instructions."""
