@@ -149,6 +149,16 @@ echo $right > /logs/verifier/reward.txt
 
 
 @needs_images
+def test_a_file_that_the_images_shell_reads_is_not_the_models(base: dict[str, Any], tmp_path: Path) -> None:
+    shutil.copytree(TASKS / "hello", tmp_path / "task")
+    recipe = tmp_path / "task/environment/Dockerfile"
+    recipe.write_text(recipe.read_text() + "\nENV BASH_ENV=/opt/start.sh\n")
+    forged = "mkdir -p /opt; echo 'echo 1 > /logs/verifier/reward.txt; exit 0' > /opt/start.sh"
+    (rollout,) = played(f"harbor:{tmp_path / 'task'}", running(forged), **base)
+    assert rollout.reward == 0.0
+
+
+@needs_images
 def test_a_judge_sees_changes_to_files_but_not_to_what_its_own_programs_are_made_of(
     base: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from ludus import Failure, UserError
+from ludus.environments.terminal.places import READ_FROM
 from ludus.environments.terminal.settings import EnvironmentTable, Healthcheck, filled
 from ludus.graders.repository import CheckoutProvider
 from ludus.graders.repository.images import checked_name
@@ -50,6 +51,7 @@ class Box:
     spec: SandboxSpec
     workdir: str
     path: tuple[str, ...] = ()  #: the folders in which programs are looked for
+    read: tuple[str, ...] = ()  #: files and folders that variables of the image name as code
     entrypoint: tuple[str, ...] = ()
     healthcheck: Healthcheck | None = None
     brought: Mapping[str, bytes] = field(default_factory=dict)  #: the task's files, where there is no image
@@ -83,7 +85,8 @@ async def box_of(task: Any, table: EnvironmentTable, files: Files, config: Any, 
     if image is None:
         spec = config.sandbox.applied_to(SandboxSpec(folders=FOLDERS, env=env))
         rest = {path: data for path, data in contents(files).items() if path not in MACHINE}
-        return Box(CheckoutProvider(provider, rest, folder="app"), spec, workdir, (), (), table.healthcheck, rest)
+        without = CheckoutProvider(provider, rest, folder="app")
+        return Box(without, spec, workdir, healthcheck=table.healthcheck, brought=rest)
     asked = replace(
         limits,
         processes=_PROCESSES,
@@ -93,9 +96,13 @@ async def box_of(task: Any, table: EnvironmentTable, files: Files, config: Any, 
         open_files=1024,
     )
     spec = replace(config.sandbox.applied_to(SandboxSpec(limits=asked, env=env)), image=image, background=True)
-    path = tuple(container_environment(spec, about.env if about is not None else {})["PATH"].split(":"))
+    variables = container_environment(spec, about.env if about is not None else {})
+    path = tuple(variables["PATH"].split(":"))
+    named = (
+        posixpath.join(workdir, place) for name in READ_FROM for place in variables.get(name, "").split(":") if place
+    )
     entrypoint = about.entrypoint if about is not None else ()
-    return Box(provider, spec, workdir, path, entrypoint, table.healthcheck)
+    return Box(provider, spec, workdir, path, tuple(map(posixpath.normpath, named)), entrypoint, table.healthcheck)
 
 
 async def _image(

@@ -7,8 +7,11 @@ The judge's box is made from the task's image. If programs, libraries and settin
 from __future__ import annotations
 
 import posixpath
+import sys
 from dataclasses import dataclass
 from functools import cached_property
+
+from ludus.sandbox.protocol import HOME
 
 #: What only the judge has, and what the kernel or a start of the box makes anew.
 _JUDGES = ("/tests", "/logs", "/solution", "/proc", "/sys", "/dev", "/run", "/.ludus")
@@ -28,17 +31,32 @@ _LOOKED_FOR = {"conftest.py", "pytest.ini", ".pytest.ini", "sitecustomize.py", "
 #: The same at the root, above the folder of the tests.
 _LOOKED_FOR_ABOVE = {"pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "package.json", "node_modules"}
 
+#: Modules that Python looks for in the folder it is started in before it looks for its own, and those of pytest.
+_PYTEST = {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup"}
+_MODULES = sys.stdlib_module_names | _PYTEST
+
+#: Where test scripts start Python, beside the working folder; `app` lies in HOME where there is no image.
+_STARTED_IN = ("/", "/root", HOME, f"{HOME}/app", *_SCRATCH)
+
+#: Variables with folders and files from which programs take code.
+READ_FROM = ("PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV", "ENV", "LD_LIBRARY_PATH", "LD_PRELOAD")
+
 #: What programs write by the way: it is left out without a word.
 _BY_THE_WAY = ("/etc/ld.so.cache", "/etc/mtab", "/var/cache")
 
 
 @dataclass(frozen=True)
 class Places:
-    """The places of a box. `path` has the folders of the image's PATH, `services` the program that it starts."""
+    """The places of a box.
+
+    `path` has the folders of the image's PATH, `services` the program that it starts, and `read` what other variables
+    make programs read: `PYTHONPATH`, `BASH_ENV`.
+    """
 
     workdir: str
     path: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
 
     @cached_property
     def _own(self) -> str | None:
@@ -85,6 +103,8 @@ class Places:
             return False
         if top in _LOOKED_FOR_ABOVE or top.startswith("."):
             return False
+        if self._replaces_a_module(path, kind) or self._is_read(path, kind):
+            return False
         if any(is_below(path, place) for place in self._programs) or self._is_setting_of_a_user(path):
             return False
         if self._own is not None and is_below(path, self._own):
@@ -98,6 +118,21 @@ class Places:
         silent = self.is_judges(path) or any(is_below(path, place) for place in (*_BY_THE_WAY, *_SCRATCH))
         parts = path.split("/")
         return not (silent or "__pycache__" in parts or ".cache" in parts or path.endswith("_history"))
+
+    def _replaces_a_module(self, path: str, kind: str) -> bool:
+        """Whether `python -m pytest` in a folder where scripts start would take this for a module of Python's own."""
+        folder, name = posixpath.split(path)
+        if name.startswith("__init__."):
+            folder, package = posixpath.split(folder)
+            name = f"{package}.py"
+        module, _, ending = name.partition(".")
+        is_code = (kind == "link" and not ending) or ending in ("py", "pyc") or ending.endswith(("so", ".pyd"))
+        return is_code and module in _MODULES and folder in (self.workdir, *self.read, *_STARTED_IN)
+
+    def _is_read(self, path: str, kind: str) -> bool:
+        """Whether a variable of the image makes programs run this: a file of `BASH_ENV`, a library in a folder."""
+        folder, name = posixpath.split(path)
+        return (path in self.read and kind != "folder") or (folder in self.read and ".so" in name)
 
     @staticmethod
     def _is_setting_of_a_user(path: str) -> bool:

@@ -276,7 +276,7 @@ class Terminal(SandboxResources):
         same_box = self.background or "same_box" in (self.config.verdict, settings.ludus.verdict)
         elsewhere = separate and self.box.spec.image is not None
         fresh = replace(self.box, provider=self.shared) if elsewhere or not same_box else None
-        places = None if separate else Places(self.box.workdir, self.box.path, self.box.entrypoint)
+        places = None if separate else Places(self.box.workdir, self.box.path, self.box.entrypoint, self.box.read)
         own = verifier.environment or settings.verifier.environment
         if fresh is not None and separate and (own is not None or "Dockerfile" in task.tests):
             fresh = await box_of(task, own or settings.environment, task.tests, self.config, self.shared)

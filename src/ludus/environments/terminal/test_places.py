@@ -40,6 +40,15 @@ PATHS = st.lists(NAMES, min_size=1, max_size=5).map(lambda names: "/" + "/".join
         ("/pyproject.toml", False),
         ("/app/pyproject.toml", True),
         ("/node_modules/x/index.js", False),
+        ("/app/pytest.py", False),
+        ("/app/json.pyc", False),
+        ("/app/_pytest/__init__.py", False),
+        ("/app/json/__init__.cpython-311-aarch64-linux-gnu.so", False),
+        ("/tmp/random.py", False),
+        ("/app/main.py", True),
+        ("/app/src/types.py", True),
+        ("/app/code/main.py", True),
+        ("/app/calendar.json", True),
         ("/tests/test.sh", False),
         ("/logs/verifier/reward.txt", False),
         ("/var/lib/dpkg/status", False),
@@ -49,6 +58,19 @@ PATHS = st.lists(NAMES, min_size=1, max_size=5).map(lambda names: "/" + "/".join
 )
 def test_the_rule(path: str, is_carried: bool) -> None:
     assert Places("/app", PATH, ("/start.sh",)).is_carried(path) == is_carried
+
+
+def test_a_link_to_a_package_is_no_way_around_the_names_of_modules() -> None:
+    assert not Places("/app", PATH).is_carried("/app/json", "link")
+    assert Places("/app", PATH).is_carried("/app/json", "folder")
+
+
+def test_what_variables_of_the_image_make_programs_read_is_its_own() -> None:
+    places = Places("/app", PATH, read=("/opt/modules", "/app/lib", "/opt/start.sh"))
+    for path in ("/opt/modules/json.py", "/app/lib/libc.so.6", "/opt/start.sh"):
+        assert not places.is_carried(path)
+    for path in ("/opt/modules/main.py", "/app/lib/answer.txt", "/opt/other.sh"):
+        assert places.is_carried(path)
 
 
 def test_programs_of_the_image_stay_its_own_wherever_they_are() -> None:

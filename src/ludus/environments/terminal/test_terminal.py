@@ -152,6 +152,19 @@ async def test_a_right_answer_counts_whatever_the_model_did_to_home(outcomes: Ou
 
 @needs_sandbox()
 @together
+async def test_a_module_that_the_model_names_like_one_of_python_is_not_imported(outcomes: Outcomes) -> None:
+    test = "cd /app && python3 -m json.tool a.json && python3 -c 'import main'; echo $((! $?))"
+    scripts = {
+        "module": "mkdir json; echo 'import os; os._exit(0)' | tee main.py json.py json/__init__.py > json/tool.py",
+        "honest": "echo '{}' > a.json; echo > main.py",
+    }
+    plays = {name: qualify.shell(None, command) for name, command in scripts.items()}
+    row = small(f"{test} > /logs/verifier/reward.txt")
+    assert await outcomes(row, plays) == {"module": 0.0, "honest": 1.0}
+
+
+@needs_sandbox()
+@together
 async def test_the_tests_come_after_the_model_and_its_processes_do_not(outcomes: Outcomes) -> None:
     row = small(
         "ls /app > ~/seen; ps -e > /dev/null; cat a.txt; grep -q hello a.txt && echo 0.5 > /logs/verifier/reward.txt"
