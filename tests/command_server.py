@@ -28,7 +28,7 @@ from typing import Any
 #: What commands import when they run. A module that is missing here is imported by each command that needs it.
 MODULES = """
     asyncio uvloop rich.console rich.table rich.progress rich.markdown ludus.collection.api ludus.rescore.rescoring
-    ludus.rescore.recall ludus.compare.comparison ludus_bench.profile.profile ludus_data.validate ludus_data.prepare
+    ludus_qualify.recall ludus.compare.comparison ludus_bench.profile.profile ludus_data.validate ludus_data.prepare
     ludus_data.export.exporting ludus_data.convert ludus_qualify.run ludus_credit.crediting ludus.serve.serving
     ludus.models.openai ludus.models.scripted ludus.agents.simple ludus.agents.single_turn ludus.remote.wiring
     ludus.testing ludus_nemo_gym.gym

@@ -77,8 +77,8 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "trust": (
         "Checks and figures",
         "The work of `ludus qualify`, `verify`, `recall`, `compare`, `profile` and `credit` as functions.",
-        _in("ludus_qualify", "run card")
-        + _in("rescore", "rescoring recall")
+        _in("ludus_qualify", "run card recall")
+        + _in("rescore", "rescoring")
         + _in("compare", "comparison")
         + _in("ludus_bench.profile", "profile difficulty")
         + _in("ludus_credit", "crediting"),

@@ -61,7 +61,7 @@ ROOMS = {
     "models": "Models",
     "qualify": "ludus qualify",
     "remote": "Servers that you connect to",
-    "rescore": "ludus verify and ludus recall",
+    "rescore": "ludus verify",
     "runtime": "Settings, keys and imports",
     "sandbox": "Sandboxes",
     "serve": "Servers that you start",

@@ -12,11 +12,11 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 from interrupted import Asked, Climb, Compared, Ledger, adds, complete, rows
 from kills import Killed
+from ludus_bench.chaos.rates import Chaos
+from ludus_bench.chaos.records import Faults, check_records
 
 import ludus
 from ludus import UserError
-from ludus.collection.chaos.rates import Chaos
-from ludus.collection.chaos.records import Faults, check_records
 
 LIMITS = {"limits.model": 1.0, "limits.tool": 1.0}
 

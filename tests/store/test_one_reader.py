@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from ludus_bench.profile.profile import Profile
 from ludus_credit.crediting import Crediting
 from ludus_data.export.exporting import export
+from ludus_qualify.recall import recall
 
 import ludus
 from ludus import Resources, Response, ScriptedModel, UserError
 from ludus.cli.show import show
 from ludus.compare.scores import Scores
-from ludus.rescore.recall import recall
 from ludus.rescore.rescoring import rescore
 from ludus.store.counting import SeenRollouts
 from ludus.store.stored_run import StoredRun

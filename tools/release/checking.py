@@ -116,7 +116,7 @@ def check_packages(clean: CleanEnvironment, version: str) -> None:
     hosted = json.loads(clean.ludus("doctor", "--json"))["hosted_sandboxes"]["providers"]
     if [status["provider"] for status in hosted] != ["daytona", "e2b", "modal"]:
         raise ReleaseError(f"ludus doctor knows these hosted sandboxes: {hosted}")
-    for command in ("browse", "credit", "data", "profile", "qualify"):
+    for command in ("browse", "credit", "data", "profile", "qualify", "recall"):
         clean.ludus(command, "--help")
     clean.ludus("bench", "mcqa", "--in-flight", "4", "--rollouts", "4", "--delay", "0")
     kit = "from ludus.train.conformance.adapters import find_adapter; print(find_adapter('verl').name)"

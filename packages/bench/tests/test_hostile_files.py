@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from ludus_bench.profile.profile import Profile
 from ludus_bench.profile_view import show_profile
+from ludus_qualify.recall import recall
 from profiled_runs import Words, collect
 
 from ludus import Environment
 from ludus.cli.screen import safe_json, stdout_console
 from ludus.errors import UserError
-from ludus.rescore.recall import recall
 from ludus.store.stored_run import StoredRun
 
 FIELDS = (

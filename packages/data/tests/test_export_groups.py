@@ -17,12 +17,12 @@ from ludus_bench.profile.profile import Profile
 from ludus_data.export.exporting import export
 from ludus_data.export.grouping import GroupIndex, IndexedRollout, member_of
 from ludus_data.export.pairs import LENGTH, Pair, PairRule
+from ludus_data.export.records import Place
 from ludus_data.recorded import Sample
 from rollout_files import rollout, write
 
 import ludus
 from ludus.response import message
-from ludus.store.records import Place
 
 TASKS = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 5), st.booleans()), max_size=40)
 

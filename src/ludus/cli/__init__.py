@@ -19,8 +19,7 @@ from ludus.runtime.unawaited import explain_unawaited
 
 #: The commands in the order of the help. Each is the function or the group of its name in the module of its name.
 COMMANDS = tuple(
-    "envs collect merge chat new show view verify recall compare conformance serve status "
-    "doctor sandbox harness model".split()
+    "envs collect merge chat new show view verify compare conformance serve status doctor sandbox harness model".split()
 )
 
 #: The entry point group of commands in other packages: functions as in `ludus.cli.commands`, or groups.
@@ -32,6 +31,7 @@ _PACKAGES = {
     "credit": ("estimates what every turn of a rollout was worth", "credit"),
     "profile": ("finds the tasks worth training on, and puts an environment under load", "bench"),
     "qualify": ("tests whether a verifier can be trusted", "qualify"),
+    "recall": ("finds the rewards that a mended verifier would change", "qualify"),
     "data": ("converts, checks, prepares and exports datasets", "data"),
 }
 

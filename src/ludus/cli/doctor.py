@@ -18,14 +18,14 @@ _NAMES = 12
 
 #: What each package of ours adds.
 PACKAGES = {
-    "bench": "ludus bench and ludus profile: what limits rollouts, which tasks to train on",
+    "bench": "ludus bench, ludus profile and --chaos: what limits rollouts, which tasks to train on",
     "browser": "ludus browse: runs in a terminal",
     "credit": "ludus credit: which turn earned the reward",
     "data": "ludus data: datasets converted, checked, prepared and exported",
     "inspect": "tasks of Inspect, and its logs",
     "lab": "environments of real tasks that packages bring along",
     "nemo-gym": "NeMo Gym's commands and Python names",
-    "qualify": "ludus qualify: whether a verifier can be trusted",
+    "qualify": "ludus qualify and ludus recall: whether a verifier can be trusted",
     "sandboxes": "sandboxes of Daytona, e2b and Modal",
     "telemetry": "--otel, --metrics-port and --log-to: spans, metrics and charts",
     "trainers": "adapters for verl, SkyRL and other trainers",

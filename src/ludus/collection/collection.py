@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ludus.collection.branching import Branches, check_agents
-from ludus.collection.chaos.run import ChaosRun
 from ludus.collection.checkpoints import without_checkpoints
 from ludus.collection.collector import Collector, Engine, FinalCheck
 from ludus.collection.engine_choice import engine_of
@@ -40,6 +39,7 @@ from ludus.outcome import Outcome
 from ludus.prompt import load_prompt
 from ludus.rollout import Rollout
 from ludus.runtime.garbage import fewer_garbage_collections
+from ludus.runtime.installed import packaged
 from ludus.runtime.running import allow_open_files
 from ludus.store.drafts import write_whole
 from ludus.store.files import Files
@@ -129,7 +129,9 @@ class Collection(Results):
         """
         survey = self._check(tick)
         plan = self._plan(checkpoint=engine is None)
-        chaos = ChaosRun(self.options, self.files) if self.options.play.chaos is not None else None
+        chaos: Any = None
+        if self.options.play.chaos is not None:
+            chaos = packaged("ludus.faults", "run", "--chaos", "bench")(self.options, self.files)
         if chaos is not None:
             self.warnings += chaos.warnings()
             plan = chaos.wrap(plan)

@@ -17,6 +17,8 @@ MOVED = {
     "train.trl_worker": ("transformers", ".trl_worker"),
     "cli.qualify": ("qualify", ".command"),
     "qualify": ("qualify", ""),
+    "collection.chaos": ("bench", ".chaos"),
+    "rescore.recall": ("qualify", ".recall"),
     "profile": ("bench", ".profile"),
     "cli.data": ("data", ".commands"),
     "data": ("data", ""),

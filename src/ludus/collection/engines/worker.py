@@ -22,8 +22,6 @@ from time import perf_counter
 import orjson
 
 from ludus.collection.branching import BranchPoint
-from ludus.collection.chaos.injection import Injector
-from ludus.collection.chaos.rates import Chaos
 from ludus.collection.engines.frames import READ_AHEAD, BodyParts, Frames, frame
 from ludus.collection.engines.leased_jobs import LeasedJobs
 from ludus.collection.engines.outbox import AHEAD_SECONDS, Outbox, TurnOutbox
@@ -35,6 +33,7 @@ from ludus.collection.watchdog import LoopWatchdog
 from ludus.data.row_checks import parse_row
 from ludus.errors import UserError
 from ludus.runtime.garbage import fewer_garbage_collections
+from ludus.runtime.installed import packaged
 from ludus.runtime.running import run
 from ludus.runtime.unawaited import explain_unawaited
 
@@ -98,7 +97,8 @@ class _Worker:
         self._progress, self._watchdog = Progress(), LoopWatchdog()
         self._watchdog.on_blocked = self._report_blocking
         if setup.options.play.chaos is not None:
-            injector = Injector(Chaos.parse(setup.options.play.chaos), self._progress.marks)
+            faults = packaged("ludus.faults", "worker", "--chaos", "bench")
+            injector = faults(setup.options.play.chaos, self._progress.marks)
             settings.model = injector.model(settings.model)
             environments = {name: injector.environment(local) for name, local in environments.items()}
         self._environments = environments

@@ -15,8 +15,8 @@ from ludus.runtime.ordered import InOrder
 from ludus.runtime.processes import ProcessPool, processors
 from ludus.runtime.running import run_to_end
 from ludus.store.lines import Block
-from ludus.store.records import Records
 from ludus_data.export.recipe import MadeBlock, Recipe, make_block
+from ludus_data.export.records import Records
 
 #: About the bytes of a block. Helpers take up to half a second to start, so only runs of MIN_BYTES and more get them.
 BLOCK_BYTES = 1 << 20

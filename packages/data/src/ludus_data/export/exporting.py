@@ -18,7 +18,6 @@ from ludus.errors import UserError, did_you_mean
 from ludus.runtime.encoding import encode
 from ludus.runtime.garbage import fewer_garbage_collections
 from ludus.store.files import rollouts_of
-from ludus.store.records import Records
 from ludus.store.scratch import Scratch, explains_full_disk
 from ludus_data.export.blocks import make_blocks
 from ludus_data.export.card import card
@@ -27,6 +26,7 @@ from ludus_data.export.format import Choices, ExportRow, Format, LineFile, Write
 from ludus_data.export.grouping import GroupIndex, IndexedRollout
 from ludus_data.export.pairs import PairRule
 from ludus_data.export.recipe import MadeBlock, Recipe, made_rows, origin_lines
+from ludus_data.export.records import Records
 from ludus_data.export.registry import format_named
 from ludus_data.export.selection import Selection, Tick
 from ludus_data.export.tables import Table

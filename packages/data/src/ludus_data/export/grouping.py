@@ -19,8 +19,8 @@ from operator import itemgetter
 from typing import NamedTuple, Self
 
 from ludus.store.partitions import Partitions
-from ludus.store.records import Place
 from ludus.store.scratch import Scratch
+from ludus_data.export.records import Place
 from ludus_data.recorded import Sample
 
 #: The bytes of rollouts per part. Beyond 1,024 parts, the parts grow.

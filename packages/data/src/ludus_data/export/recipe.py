@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from ludus.runtime.encoding import encode
 from ludus.runtime.garbage import fewer_garbage_collections
 from ludus.store.lines import Block
-from ludus.store.records import Records
 from ludus.store.verifiers import Verifiers
 from ludus_data.export.conversation import LeftOut, Losses
 from ludus_data.export.format import Choices, ExportRow, Format, Packed, Unit
 from ludus_data.export.grouping import Member, member_of
 from ludus_data.export.pairs import PairRule
+from ludus_data.export.records import Records
 from ludus_data.export.registry import format_named
 from ludus_data.export.selection import Selection
 from ludus_data.filters import Filters

@@ -8,11 +8,11 @@ from functools import cached_property
 
 from ludus.outcome import PASS_REWARD
 from ludus.store.lines import StoredLines
-from ludus.store.records import Records
 from ludus.store.verifiers import Verifiers
 from ludus_data.export.format import Unit
 from ludus_data.export.grouping import GroupIndex, IndexedRollout, member_of
 from ludus_data.export.pairs import BETWEEN, PairRule
+from ludus_data.export.records import Records
 from ludus_data.filters import Filters, within
 from ludus_data.recorded import Sample
 

@@ -8,9 +8,6 @@ from functools import partial
 from itertools import count
 from typing import Any, Self
 
-from ludus.collection.chaos.injection import Injector
-from ludus.collection.chaos.rates import Chaos
-from ludus.collection.chaos.records import Faults, RecordCheck, check_records
 from ludus.collection.collector import Collector
 from ludus.collection.engines.connection import WorkerConnection
 from ludus.collection.engines.leasing import LeasingEngine
@@ -21,6 +18,9 @@ from ludus.errors import UserError
 from ludus.rollout import rollout_id
 from ludus.store.files import Files
 from ludus.store.journal import Journal
+from ludus_bench.chaos.injection import Injector
+from ludus_bench.chaos.rates import Chaos
+from ludus_bench.chaos.records import Faults, RecordCheck, check_records
 
 
 class ChaosRun:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Self
 
 from ludus.agents.simulated_user import is_users
-from ludus.collection.chaos.rates import Chaos
 from ludus.collection.progress import Mark
 from ludus.environment import Environment
 from ludus.errors import Failure
@@ -17,6 +16,7 @@ from ludus.game import Game, Step
 from ludus.model import Model, Request, ServerLoad
 from ludus.resources import Resources
 from ludus.response import Response
+from ludus_bench.chaos.rates import Chaos
 
 
 class Injector:
@@ -25,6 +25,11 @@ class Injector:
     def __init__(self, chaos: Chaos, marks: list[Mark]) -> None:
         self.chaos, self._marks = chaos, marks
         self._environments: dict[str, Environment] = {}
+
+    @classmethod
+    def parsed(cls, text: str, marks: list[Mark]) -> Self:
+        """The faults that `--chaos` names, for a worker process."""
+        return cls(Chaos.parse(text), marks)
 
     def strikes(self, fault: str, *place: Any, seed: int | None = None) -> bool:
         """Whether a fault happens at a place. `seed` is that of the rollout which it must fail."""

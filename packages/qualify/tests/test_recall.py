@@ -12,16 +12,16 @@ from typing import Any
 
 import forked
 import pytest
+from ludus_qualify.recall import Recall, recall
+from ludus_qualify.recall_command import show_recall
+from ludus_qualify.recalled import FINDINGS
 from rich.console import Console
 from waiting import CEILING
 
 import ludus
 from ludus import Request, Response, ScriptedModel
-from ludus.cli.recall import show_recall
 from ludus.errors import UserError
 from ludus.rescore import rescoring
-from ludus.rescore.recall import Recall, recall
-from ludus.rescore.recalled import FINDINGS
 from ludus.response import function_call, message
 from ludus.tokens import Tokens
 

@@ -21,7 +21,6 @@ from ludus.errors import Failure, UserError
 from ludus.folder import option_for
 from ludus.record import Row
 from ludus.rescore.changes import KINDS
-from ludus.rescore.recalled import CHANGED, PolicyVersion, Tally, by_policy, finding_of
 from ludus.rescore.rescoring import Rescoring
 from ludus.runtime.encoding import encode
 from ludus.runtime.running import run_to_end
@@ -31,6 +30,7 @@ from ludus.store.lines import StoredLines
 from ludus.store.parsing import parse
 from ludus.store.stored import StoredRow
 from ludus.store.stored_run import StoredRun, each_run_once
+from ludus_qualify.recalled import CHANGED, PolicyVersion, Tally, by_policy, finding_of
 
 #: How many changed rollouts and rows of the dataset the summary lists. The file `changes.jsonl` has all rollouts.
 MAX_LISTED = 1000

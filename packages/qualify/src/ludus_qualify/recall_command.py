@@ -11,7 +11,7 @@ from ludus.cli.commands import Argument, Exit, Option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ludus.rescore.recall import Recall
+    from ludus_qualify.recall import Recall
 
 #: How many rows of the dataset, changed rollouts and failures are shown. `--json` has more.
 MAX_SHOWN = 10
@@ -41,8 +41,8 @@ def recall(
     Example: ludus recall --env ./bank runs/week-1 runs/week-2 --output recalled
     """
     from ludus.cli.screen import prints_to_stderr, safe_json, stdout_console
-    from ludus.rescore.recall import Recall
     from ludus.runtime.settings import parse_assignments
+    from ludus_qualify.recall import Recall
 
     settings = parse_assignments(set_ or [])
     with prints_to_stderr(json_):
@@ -87,7 +87,7 @@ def show_recall(console: Console, recalled: Recall) -> None:
     from rich.table import Table
 
     from ludus.cli.screen import emit, one_line, text
-    from ludus.rescore.recalled import FINDINGS
+    from ludus_qualify.recalled import FINDINGS
 
     summary = recalled.summary()
     table = Table(title=f"{summary['rollouts']:,} rollouts", title_justify="left", show_header=False)
