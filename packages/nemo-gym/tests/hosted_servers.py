@@ -133,3 +133,52 @@ def counter_rows(number: int) -> list[dict[str, Any]]:
         row(f"Add 5 to {start}.", "increment_counter", initial_count=start, expected_count=start + 5)
         for start in range(number)
     ]
+
+
+#: A server whose sessions have ids that the caller gives.
+TYPED = """
+from nemo_gym.base_resources_server import (
+    ResourcesCloseSessionRequest,
+    ResourcesCloseSessionResponse,
+    ResourcesSeedSessionRequest,
+    ResourcesSeedSessionResponse,
+)
+
+
+class VerifyRequest(BaseVerifyRequest):
+    word: str
+
+
+class Server(SimpleResourcesServer):
+    config: BaseResourcesServerConfig
+    words: dict[str, str] = Field(default_factory=dict)
+
+    async def seed_session(self, request: Request, body: ResourcesSeedSessionRequest) -> ResourcesSeedSessionResponse:
+        request.session["mine"] = body.resources_session_id
+        self.words[body.resources_session_id] = body.task_data["word"]
+        return ResourcesSeedSessionResponse(resources_session_id=body.resources_session_id)
+
+    async def close_resources_session(self, body: ResourcesCloseSessionRequest) -> ResourcesCloseSessionResponse:
+        del self.words[body.resources_session_id]
+        (Path(__file__).parent / "closed").touch()
+        return ResourcesCloseSessionResponse(resources_session_id=body.resources_session_id)
+
+    async def verify(self, request: Request, body: VerifyRequest) -> BaseVerifyResponse:
+        word = self.words[request.session["mine"]]
+        return BaseVerifyResponse(**body.model_dump(), reward=float(word == body.word == body.response.output_text))
+"""
+
+
+def write_typed(root: Path) -> Path:
+    """Write that server, played through an environment server, and return its folder."""
+    folder = write_server(root, "typed_words", TYPED, [row("?", word="yes"), row("?", word="no")])
+    file = folder / "configs" / "typed_words.yaml"
+    tree = json.loads(file.read_text())
+    front = {
+        "entrypoint": "app.py",
+        "resources_server": {"type": "resources_servers", "name": "typed_words"},
+        "agent_server": {"type": "responses_api_agents", "name": "typed_words_simple_agent"},
+    }
+    del tree["typed_words_simple_agent"]["responses_api_agents"]["simple_agent"]["resources_server"]
+    file.write_text(json.dumps({**tree, "typed_turns": {"environment_servers": {"single_agent_turn": front}}}))
+    return folder

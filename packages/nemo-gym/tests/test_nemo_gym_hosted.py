@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from hosted_collections import SIMPLE, call, collect, outputs, rewards, with_tools
-from hosted_servers import COUNTER, counter_rows, row, write_server
+from hosted_servers import COUNTER, counter_rows, row, write_server, write_typed
 
 import ludus
-from ludus import Environment, Outcome
+from ludus import Environment, Outcome, UserError
 from ludus.store.receipts import verifier_digest
 
 pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'ludus-nemo-gym[servers]'")
@@ -243,50 +243,16 @@ def test_a_server_reads_other_blocks_of_its_configuration(tmp_path: Path, isolat
     assert rewards(collect(folder, ["x"], isolate=isolate)) == [3.0]
 
 
-TYPED = """
-from nemo_gym.base_resources_server import (
-    ResourcesCloseSessionRequest,
-    ResourcesCloseSessionResponse,
-    ResourcesSeedSessionRequest,
-    ResourcesSeedSessionResponse,
-)
-
-
-class VerifyRequest(BaseVerifyRequest):
-    word: str
-
-
-class Server(SimpleResourcesServer):
-    config: BaseResourcesServerConfig
-    words: dict[str, str] = Field(default_factory=dict)
-
-    async def seed_session(self, request: Request, body: ResourcesSeedSessionRequest) -> ResourcesSeedSessionResponse:
-        request.session["mine"] = body.resources_session_id
-        self.words[body.resources_session_id] = body.task_data["word"]
-        return ResourcesSeedSessionResponse(resources_session_id=body.resources_session_id)
-
-    async def close_resources_session(self, body: ResourcesCloseSessionRequest) -> ResourcesCloseSessionResponse:
-        del self.words[body.resources_session_id]
-        (Path(__file__).parent / "closed").touch()
-        return ResourcesCloseSessionResponse(resources_session_id=body.resources_session_id)
-
-    async def verify(self, request: Request, body: VerifyRequest) -> BaseVerifyResponse:
-        word = self.words[request.session["mine"]]
-        return BaseVerifyResponse(**body.model_dump(), reward=float(word == body.word == body.response.output_text))
-"""
-
-
 def test_sessions_with_given_ids_begin_and_end(tmp_path: Path) -> None:
-    folder = write_server(tmp_path, "typed_words", TYPED, [row("?", word="yes"), row("?", word="no")])
-    file = folder / "configs" / "typed_words.yaml"
-    tree = json.loads(file.read_text())
-    front = {
-        "entrypoint": "app.py",
-        "resources_server": {"type": "resources_servers", "name": "typed_words"},
-        "agent_server": {"type": "responses_api_agents", "name": "typed_words_simple_agent"},
-    }
-    del tree["typed_words_simple_agent"]["responses_api_agents"]["simple_agent"]["resources_server"]
-    file.write_text(json.dumps({**tree, "typed_turns": {"environment_servers": {"single_agent_turn": front}}}))
+    folder = write_typed(tmp_path)
     results = collect(folder, ["yes"])
     assert sorted(rewards(results)) == [0.0, 1.0]
     assert (folder / "closed").exists()
+
+
+def test_a_server_that_is_not_on_this_machine_is_named(tmp_path: Path) -> None:
+    folder = write_server(tmp_path, "elsewhere", COUNTER, counter_rows(1))
+    environment = Environment.load(folder)
+    (folder / "app.py").rename(tmp_path / "app.py")
+    with pytest.raises(UserError, match=r"elsewhere/app.py is not on the machine .*every machine of the run mounts"):
+        collect(environment, ["x"], input=counter_rows(1))

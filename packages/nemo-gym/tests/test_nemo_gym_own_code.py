@@ -23,7 +23,7 @@ from gym_commands import (
     started,
     typed,
 )
-from hosted_servers import COUNTER, counter_rows, row, write_server
+from hosted_servers import COUNTER, counter_rows, row, write_server, write_typed
 from ludus_nemo_gym.config import read_config
 from ludus_nemo_gym.launch import HostedPart
 from ludus_nemo_gym.starting import plan_of
@@ -424,3 +424,11 @@ def test_the_part_of_a_server_on_disk_names_its_folder_and_its_instance(tmp_path
     part = launch.servers[0].part
     assert isinstance(part, HostedPart)
     assert (part.environment, part.instance) == (str(folder), "mine")
+
+
+def test_eval_run_opens_sessions_with_ids_where_an_environment_server_does(tmp_path: Path) -> None:
+    folder = write_typed(tmp_path)
+    answers("yes")
+    assert run_of("typed_words") == 0
+    assert sorted(rewards()) == [0.0, 1.0]
+    assert (folder / "closed").exists()

@@ -16,7 +16,7 @@ from ludus_nemo_gym.names import AGENT_SETTINGS, AGENT_TYPES, AGENTS, MODELS, PR
 from ludus_nemo_gym.own_code import hosted_agent
 from ludus_nemo_gym.parts import Parts, by_host_and_port, by_url, renamed
 from ludus_nemo_gym.search_paths import environment_folder, foreign_code
-from ludus_nemo_gym.servers import ServerEntry
+from ludus_nemo_gym.servers import ServerEntry, fronted_resources
 from ludus_nemo_gym.trees import Tree
 
 #: The limits that a `remote_agent` names, and Ludus's names for them.
@@ -28,7 +28,7 @@ def agent_part(parts: Parts, server: ServerEntry) -> AgentPart | RemotePart:
     if (remote := by_url(server)) is not None:
         return remote
     kind = AGENT_TYPES.get(server.implementation, server.implementation)
-    reference = server.block.get("resources_server")
+    reference = server.block.get("resources_server") or fronted_resources(parts.config.tree, server.name)
     played = parts.resources.get(str(reference.get("name"))) if isinstance(reference, dict) else None
     folder = _folder_of(played)
     defaults = dict(read_file(folder).agent) if folder is not None else {}
@@ -44,7 +44,7 @@ def agent_part(parts: Parts, server: ServerEntry) -> AgentPart | RemotePart:
         raise UserError(what, did_you_mean(server.implementation, AGENT_TYPES))
     known = load_object(agent_types().get(kind, kind), folder).Config.model_fields
     settings = _settings(parts, server, kind, known)
-    resources = parts.reference(server, "resources_server", parts.resources)
+    resources = parts.reference(server, "resources_server", parts.resources, reference)
     settings = {**defaults, **settings} if kind == default_kind else settings
     if kind == "conversation":
         settings |= _user_settings(parts, resources)

@@ -12,13 +12,22 @@ from ludus_nemo_gym.interpolation import resolve
 from ludus_nemo_gym.launch import AgentPart, HostedPart, Instance
 from ludus_nemo_gym.names import AGENT_TYPES, AGENTS, ISOLATE_OWN_CODE, POLICY_FIELDS, POLICY_SERVER, RESOURCES
 from ludus_nemo_gym.parts import Parts
-from ludus_nemo_gym.servers import ServerEntry, environment_servers, fronted_agents, references
+from ludus_nemo_gym.servers import (
+    ServerEntry,
+    environment_servers,
+    fronted_agents,
+    has_typed_sessions,
+    plays,
+    references,
+)
 from ludus_nemo_gym.trees import Tree
 
 
 def hosted_part(parts: Parts, server: ServerEntry, folder: Path) -> HostedPart:
     """A resources server with its whole block, the rest of the configuration, and the models that it names."""
     settings = _settings(parts, server, parts.config.tree)
+    if has_typed_sessions(parts.config.tree, server.name):
+        settings["typed_sessions"] = True
     turns = any(_is_played_by(agent, server) for agent in parts.config.servers)
     return HostedPart(str(folder.resolve()), settings, instance=server.name, turns=turns)
 
@@ -69,9 +78,8 @@ def _played(parts: Parts, agent: ServerEntry) -> str | None:
 
 def _is_played_by(agent: ServerEntry, server: ServerEntry) -> bool:
     """Whether an agent for games plays a server."""
-    reference = agent.block.get("resources_server")
-    plays = agent.kind == AGENTS and isinstance(reference, dict) and reference.get("name") == server.name
-    return plays and AGENT_TYPES.get(agent.implementation, agent.implementation) == "gymnasium"
+    is_agent = agent.kind == AGENTS and plays(agent, server.name)
+    return is_agent and AGENT_TYPES.get(agent.implementation, agent.implementation) == "gymnasium"
 
 
 def _texts(node: Any) -> Iterator[str]:

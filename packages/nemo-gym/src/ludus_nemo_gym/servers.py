@@ -78,6 +78,24 @@ def environment_servers(tree: Tree) -> list[ServerEntry]:
     ]
 
 
+def has_typed_sessions(tree: Tree, resources: str) -> bool:
+    """Whether an environment server opens the sessions of a resources server with ids of its own."""
+    fronts = (front for front in environment_servers(tree) if front.implementation.startswith("single_agent_turn"))
+    return any(plays(front, resources) for front in fronts)
+
+
+def fronted_resources(tree: Tree, agent: str) -> Any:
+    """The resources server of the environment server in front of an agent; None if there is none."""
+    fronts = (front.block for front in environment_servers(tree) if agent in fronted_agents(front.block))
+    return next((block["resources_server"] for block in fronts if block.get("resources_server")), None)
+
+
+def plays(server: ServerEntry, resources: str) -> bool:
+    """Whether a server names a resources server as its own."""
+    reference = server.block.get("resources_server")
+    return isinstance(reference, dict) and reference.get("name") == resources
+
+
 def fronted_agents(block: Tree) -> list[str]:
     """The agents that the fields of an environment server name. `agent_server` may leave the type out."""
     agents = [

@@ -21,7 +21,7 @@ from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
 from ludus_nemo_gym.hosted.wired import wired_environment
 from ludus_nemo_gym.names import AGENT_SETTINGS, AGENT_TYPES, AGENTS, LICENCE_OF, RESOURCES
 from ludus_nemo_gym.search_paths import also_searched
-from ludus_nemo_gym.servers import ServerEntry, environment_servers, fronted_agents
+from ludus_nemo_gym.servers import ServerEntry, environment_servers, fronted_agents, has_typed_sessions, plays
 from ludus_nemo_gym.trees import Tree
 
 _MISSING_AGENT = "ludus_nemo_gym.hosted.missing_agent:MissingAgent"
@@ -62,7 +62,7 @@ def _examine(source: ServerSource) -> Listed:
     """A server with what it needs. The agent that plays it has needs of its own."""
     config = _configuration(source)
     server = _own_server(config, source)
-    agents = [agent for agent in config.servers if agent.kind == AGENTS and _plays(agent, server.name)]
+    agents = [agent for agent in config.servers if agent.kind == AGENTS and plays(agent, server.name)]
     owners = [*agents, server]
     datasets = _datasets(owners, source)
     examined = Examined(source, server, config.tree, owners, datasets)
@@ -171,7 +171,7 @@ def _environment(
             instance=server.name,
             block=block,
             tree=_without(config.tree, server.name),
-            typed_sessions=any(_has_typed_sessions(front, server.name) for front in environment_servers(config.tree)),
+            typed_sessions=has_typed_sessions(config.tree, server.name),
         ),
         domain=str(block.get("domain") or "other"),
         description=str(block.get("description") or ""),
@@ -187,19 +187,10 @@ def _environment(
 
 def _agents_of(config: GymConfig, resources: str) -> list[ServerEntry]:
     """The agents that play a resources server: they name it, or the environment server in front of them does."""
-    fronts = [front for front in environment_servers(config.tree) if _plays(front, resources)]
+    fronts = [front for front in environment_servers(config.tree) if plays(front, resources)]
     fronted = {name for front in fronts for name in fronted_agents(front.block)}
     agents = [server for server in config.servers if server.kind == AGENTS]
-    return [agent for agent in agents if _plays(agent, resources) or agent.name in fronted]
-
-
-def _plays(server: ServerEntry, resources: str) -> bool:
-    reference = server.block.get("resources_server")
-    return isinstance(reference, dict) and reference.get("name") == resources
-
-
-def _has_typed_sessions(front: ServerEntry, resources: str) -> bool:
-    return front.implementation.startswith("single_agent_turn") and _plays(front, resources)
+    return [agent for agent in agents if plays(agent, resources) or agent.name in fronted]
 
 
 def _settings_of(config: GymConfig, agent: ServerEntry, source: ServerSource) -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from ludus.errors import UserError
 from ludus_nemo_gym.hidden import reveal
 from ludus_nemo_gym.hosted.hosting import Hosting
 from ludus_nemo_gym.hosted.model_servers import Spec, model_names
-from ludus_nemo_gym.hosted.source import ServerSource
+from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
 from ludus_nemo_gym.hosted.transports import transport_of
 from ludus_nemo_gym.interpolation import resolve
 from ludus_nemo_gym.names import MODELS
@@ -119,6 +120,9 @@ class HostedSettings(BaseModel):
     def hosting(self, models: Tree) -> Hosting:
         """What to host, with the addresses of the model servers."""
         source, block = self.source, self.own_block()
+        if not (source.folder / ENTRY).is_file():
+            hint = "Put the checkout at this path, on a disk that every machine of the run mounts"
+            raise UserError(f"{source.folder / ENTRY} is not on the machine {platform.node()}", hint)
         set_with = self.set_with or f"--set {self.part}."
         own: Tree = {"host": "127.0.0.1", "port": 0, **block}
         instance = {self.instance: {source.kind: {source.implementation: own}}}
