@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from http.client import HTTPConnection
 from pathlib import Path
@@ -150,3 +151,33 @@ def test_every_dialect_says_in_its_own_words_that_a_prompt_is_too_long() -> None
             assert words in error["message"]
             assert WHY in error["message"]
             assert error.get("code") in ("context_length_exceeded", 400) or error["type"] == "invalid_request_error"
+
+
+def test_a_stall_says_that_a_program_waits_for_the_model_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ludus.cli import progress
+
+    monkeypatch.setattr(progress, "STALL", 0.3)
+    monkeypatch.setattr(progress, "REFRESH", 0.05)
+    display, told = progress.Display(), asyncio.Event()
+    lines: list[str] = []
+
+    async def respond(self: Model, request: Request) -> Response:
+        await told.wait()
+        return Response.of(message("late"))
+
+    def say(line: str) -> None:
+        lines.append(line)
+        if "1 waits for the model" in line:
+            told.set()
+
+    monkeypatch.setattr(ShortSighted, "respond", respond)
+    monkeypatch.setattr(display, "say", say)
+    program = tmp_path / "program.py"
+    program.write_text(CHATTY.replace("ON_ERROR", "pass").replace("LENGTH", "1").replace("PROMPT", "hi"))
+    environment = Environment.load("example_session_state_mgmt")
+    environment.agent = CommandAgent(CommandAgent.Config(command=[sys.executable, str(program)]))
+    ludus.collect(environment, model=ShortSighted(), input=ROWS, watch=display.watch)
+    (said,) = [line for line in lines if "1 waits for the model" in line]
+    assert said.endswith("agent programs send long prompts. A model server is faster: --model vllm:URL#MODEL")

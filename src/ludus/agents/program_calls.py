@@ -98,6 +98,7 @@ class ProgramCalls:
         self.dropped_tools: set[str] = set()
         self.tool_failure: Failure | None = None  #: why a tool of the task could not run
         self.stop = asyncio.Event()  #: set when no further call can be answered: the program may end
+        self._waiting = 0  # calls that the model has not answered
         self._failures: list[Failure] = []  # of the last calls, in a row
         self._episode = episode
         self._max_calls, self._token_budget = max_calls, token_budget
@@ -250,6 +251,8 @@ class ProgramCalls:
             params=params,
         )
         episode.recorder.asked_version = version = episode.model.policy_version
+        self._waiting += 1
+        episode.recorder.enter("model")
         try:
             response: Response = await step("model", episode.limits.model, episode.model.respond(request))
             refuse_aborted(response)
@@ -259,6 +262,10 @@ class ProgramCalls:
             if len(self._failures) >= FAILURES:
                 self.stop.set()
             raise
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                episode.recorder.enter("agent")
         conversation.failure = None
         self._failures.clear()
         stamp_version(response, version)

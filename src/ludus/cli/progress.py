@@ -156,7 +156,10 @@ def stall(collector: Collector, idle: float) -> str:
     stages = [stage for stage, _ in collector.progress.waiting().most_common() if stage in _WAITS]
     what = f"nothing has happened for {idle:.0f} s: {waits_of(collector)}"
     if stages[:1] == ["model"] and not collector.plan.model.connects:
-        return f"{what}. It computes on this machine: other programs on it slow it down"
+        what = f"{what}. It computes on this machine: other programs on it slow it down"
+        if any(environment.agent.repeats_calls for environment in collector.plan.environments):
+            return f"{what}, and agent programs send long prompts. A model server is faster: --model vllm:URL#MODEL"
+        return what
     return f"{what}. To wait less: --set limits.{stages[0]}=SECONDS" if stages else what
 
 
