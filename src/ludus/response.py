@@ -303,6 +303,8 @@ class Response:
         if reason is not None or not calls:
             return None
         items = calls[-1].get("items", 1)
+        if not items and self.output[-1:] and self.output[-1].get("role") == "assistant":
+            items = 1  # a program wrote the trajectory in its own way, so no call has a place in it
         for item in self.output[-items:] if items else ():
             if not is_message(item) or item.get("content") not in (None, []):
                 return None

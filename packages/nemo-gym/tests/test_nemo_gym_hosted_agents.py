@@ -249,3 +249,16 @@ def test_the_metrics_of_an_agent_stand_beside_those_of_its_server(
     results = collect(folder, ADD, settings={"resources.isolate": False}, repeats=2)
     assert results.warnings == []
     assert results.metrics["own"] == {folder.name: expected}
+
+
+def test_an_agent_that_writes_its_own_prompt_and_items_keeps_its_reward(tmp_path: Path) -> None:
+    ask = """{
+            "id": "r", "created_at": 0, "model": "m", "object": "response", "parallel_tool_calls": True,
+            "tool_choice": "auto", "tools": [], "output": [{"id": "m", "type": "message", "role": "assistant",
+            "status": "completed", "content": [{"type": "output_text", "annotations": [], "text": (await
+            NeMoGymAsyncOpenAI(base_url=url, api_key="k").create_chat_completion(model="m", messages=[{"role": "user",
+            "content": "Another prompt"}]))["choices"][0]["message"]["content"]}]}]}"""
+    write_agent(tmp_path, "rewriting", CALLING.replace("ASK", ask))
+    folder = write_server(tmp_path, "rewritten", JUDGE, [row("Say yes", wanted="yes")], agent="rewriting")
+    (rollout,) = collect(folder, ["yes"], settings={"resources.isolate": False}).rollouts
+    assert (rollout.outcome, rollout.reward) == (Outcome.COMPLETED, 1.0)
