@@ -97,9 +97,9 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
 
 #: Classes that look like settings and are none: what they are instead.
 NOT_SETTINGS = {
-    "ludus.sandbox.wire:SpecMessage": "a message between a sandbox server and its client",
-    "ludus.sandbox.wire:ExecMessage": "a message between a sandbox server and its client",
-    "ludus.sandbox.wire:FileMessage": "a message between a sandbox server and its client",
+    "ludus_sandboxes.wire:SpecMessage": "a message between a sandbox server and its client",
+    "ludus_sandboxes.wire:ExecMessage": "a message between a sandbox server and its client",
+    "ludus_sandboxes.wire:FileMessage": "a message between a sandbox server and its client",
     "ludus.agents.simulated_user:UserCall": "a part of a recorded rollout",
     "ludus.agents.conversation:Ending": "a part of a recorded rollout",
     "ludus.task:Task": "a row",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ludus_sandboxes.remote import RemoteProvider
 from sandboxes import needs
 
 import ludus
@@ -21,7 +22,6 @@ from ludus.errors import UserError
 from ludus.models.scripted import ScriptedModel
 from ludus.sandbox import Mount, SandboxLimits, SandboxSpec
 from ludus.sandbox.equipment import Equipment, EquippedProvider
-from ludus.sandbox.remote import RemoteProvider
 from ludus.sandbox.resources import SandboxResources
 
 bubblewrap = needs("bubblewrap")

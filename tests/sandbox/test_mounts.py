@@ -11,12 +11,12 @@ from pathlib import Path
 import attacks
 import pytest
 import pytest_asyncio
+from ludus_sandboxes.remote import RemoteProvider
 from sandboxes import kinds, needs, opened, provided, spec_for
 
 from ludus.sandbox import Mount, Sandbox, SandboxError, SandboxProvider, SandboxSpec
 from ludus.sandbox.mounts import python_mounts
 from ludus.sandbox.pool import SandboxPool
-from ludus.sandbox.remote import RemoteProvider
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

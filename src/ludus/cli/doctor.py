@@ -26,7 +26,7 @@ PACKAGES = {
     "lab": "environments of real tasks that packages bring along",
     "nemo-gym": "NeMo Gym's commands and Python names",
     "qualify": "ludus qualify and ludus recall: whether a verifier can be trusted",
-    "sandboxes": "sandboxes of Daytona, e2b and Modal",
+    "sandboxes": "sandboxes of Daytona, e2b and Modal, and of other machines of yours",
     "telemetry": "--otel, --metrics-port and --log-to: spans, metrics and charts",
     "trainers": "adapters for verl, SkyRL and other trainers",
     "transformers": "Hugging Face models in this process, and TRL",

@@ -56,8 +56,9 @@ def serve(
     from ludus.serve.plan import Plan
 
     if environments == ["sandbox"]:
-        from ludus.cli.serve_sandbox import serve_sandbox
+        from ludus.runtime.installed import packaged
 
+        serve_sandbox = packaged("ludus.sandbox_servers", "serve", "ludus serve sandbox", "sandboxes")
         serve_sandbox(host, port, max_sessions, token_env, parse_assignments(set_ or []), json_)
         return
     if "sandbox" in environments:

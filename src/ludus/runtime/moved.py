@@ -19,6 +19,8 @@ MOVED = {
     "qualify": ("qualify", ""),
     "collection.chaos": ("bench", ".chaos"),
     "rescore.recall": ("qualify", ".recall"),
+    "sandbox.remote": ("sandboxes", ".remote"),
+    "serve.sandboxes": ("sandboxes", ".server"),
     "profile": ("bench", ".profile"),
     "cli.data": ("data", ".commands"),
     "data": ("data", ""),

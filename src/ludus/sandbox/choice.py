@@ -14,10 +14,10 @@ from importlib import import_module
 from importlib.metadata import EntryPoints, entry_points
 
 from ludus.errors import UserError, did_you_mean, missing_package
+from ludus.runtime.installed import packaged
 from ludus.sandbox.features import problem_with
 from ludus.sandbox.pool import SandboxPool
 from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxProvider, SandboxSpec
-from ludus.sandbox.remote import RemoteProvider
 from ludus.sandbox.router import SandboxRouter
 
 #: The providers that run programs on this machine, the best first.
@@ -130,7 +130,10 @@ async def open_provider(
     `image` says whether sandboxes with an image will be opened: `auto` then needs a provider that takes one.
     """
     if name == "remote":
-        return RemoteProvider(urls)
+        remote: SandboxProvider = packaged("ludus.sandbox_servers", "remote", "sandbox provider remote", "sandboxes")(
+            urls
+        )
+        return remote
     if name == "auto":
         needed = find(_WITH_IMAGE if image else _WITHOUT_IMAGE)
         if needed.problem is not None:

@@ -24,7 +24,7 @@ from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.runtime.wording import describe_errors
 from ludus.sandbox.egress import is_public_entry
 from ludus.sandbox.protocol import Program, Sandbox, SandboxProvider
-from ludus.sandbox.wire import ExecMessage, FileMessage, SpecMessage, bytes_of, result_message, text_of
+from ludus_sandboxes.wire import ExecMessage, FileMessage, SpecMessage, bytes_of, result_message, text_of
 
 log = logging.getLogger("ludus.serve")
 

@@ -21,7 +21,7 @@ from ludus.runtime.boundary import in_time, queueing
 from ludus.runtime.keys import look_up_key, without_keys_and_paths
 from ludus.sandbox.features import require
 from ludus.sandbox.protocol import READ_BYTES, ExecResult, Program, Sandbox, SandboxError, SandboxProvider, SandboxSpec
-from ludus.sandbox.wire import program_message, result_of, spec_message, text_of
+from ludus_sandboxes.wire import program_message, result_of, spec_message, text_of
 
 #: Seconds between two heartbeats to a server.
 _HEARTBEAT = 15.0

@@ -13,18 +13,19 @@ from typing import Any
 
 import psutil
 import pytest
+from ludus_sandboxes import remote
+from ludus_sandboxes.remote import RemoteProvider
+from ludus_sandboxes.server import SandboxApp
 from sandboxes import needs
 from waiting import until_async, until_gone
 
 from ludus.errors import UserError
 from ludus.http.guard import Guard
 from ludus.http.listening import Listening, bind
-from ludus.sandbox import SandboxError, SandboxSpec, remote
+from ludus.sandbox import SandboxError, SandboxSpec
 from ludus.sandbox.bubblewrap import BubblewrapProvider
 from ludus.sandbox.choice import open_provider
 from ludus.sandbox.pool import SandboxPool
-from ludus.sandbox.remote import RemoteProvider
-from ludus.serve.sandboxes import SandboxApp
 
 pytestmark = needs("bubblewrap")
 

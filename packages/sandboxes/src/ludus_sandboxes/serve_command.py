@@ -38,7 +38,7 @@ async def _serve(listening: Any, guard: Any, settings: Any, most: int, as_json: 
     from ludus.cli.screen import safe_json
     from ludus.http.listening import Listening, address
     from ludus.sandbox.choice import open_provider
-    from ludus.serve.sandboxes import SandboxApp
+    from ludus_sandboxes.server import SandboxApp
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
