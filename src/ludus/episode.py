@@ -27,7 +27,6 @@ from ludus.runtime.boundary import Deadline, failure_of, finish, reraise, step, 
 from ludus.runtime.threads import awaited, call_after, start_call
 from ludus.task import Task
 from ludus.thread import Thread
-from ludus.tokens import Tokens
 from ludus.tools import ToolError, not_found
 
 T = TypeVar("T")
@@ -135,12 +134,6 @@ class Episode:
     def tool_errors(self) -> list[dict[str, Any]]:
         """The exceptions of tools: which, where and how often."""
         return self.recorder.tool_errors
-
-    @property
-    def last_tokens(self) -> Tokens | None:
-        """The tokens of the last model call, or None if the model reported no token ids."""
-        tokens = self.recorder.tokens
-        return tokens.last if tokens is not None else None
 
     async def open(self) -> None:
         """Open the session, and fix which tools the model may call."""

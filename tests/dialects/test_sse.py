@@ -9,12 +9,13 @@ import pytest
 from conversations import TOKENS, broken, may_fail_as, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from joined_messages import MessagesStream
 from test_chat_answers import CITATION, DETAILS, FULL, LOGPROBS, STYLES, responses
 from test_messages_conversion import answers
 
 from ludus.dialects.chat import answer_to_chat, from_chat
 from ludus.dialects.chat_stream import ChatStream, chat_chunks
-from ludus.dialects.messages_stream import MessagesStream, message_events
+from ludus.dialects.messages_stream import message_events
 from ludus.dialects.responses_stream import ResponsesStream, response_events
 from ludus.dialects.sse import DONE, EventParser, ServerSentEvent, encode_event, values
 from ludus.errors import Failure

@@ -13,6 +13,7 @@ pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'ludus-nemo-gy
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.testclient import TestClient
+from joined_messages import MessagesStream
 from nemo_gym import BaseResponsesAPIModelConfig, SimpleResponsesAPIModel
 from nemo_gym.base_responses_api_model import (
     Body,
@@ -37,7 +38,6 @@ from omegaconf import OmegaConf
 from test_nemo_gym_servers import ANSWER
 
 from ludus.dialects.chat_stream import ChatStream
-from ludus.dialects.messages_stream import MessagesStream
 from ludus.dialects.responses_stream import ResponsesStream
 from ludus.dialects.sse import EventParser, values
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
+import orjson
+
 from ludus.errors import Failure
 from ludus.runtime.encoding import encode
 
@@ -101,6 +103,18 @@ class Conversion:
             return encode(value or {}).decode()
         except RecursionError as error:
             raise self.refuse(path, "text", value) from error
+
+    def call(self, item: Item, path: str) -> tuple[str, str, dict[str, Any]]:
+        """The id, the name and the arguments of a function call, for dialects that hold arguments as an object."""
+        arguments = self.text(item.get("arguments"), f"{path}.arguments")
+        try:
+            parsed = orjson.loads(arguments)
+        except orjson.JSONDecodeError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            self.lose(f"{path}.arguments", "they are not a JSON object: they became the text of one argument")
+            parsed = {"arguments": arguments}
+        return self.text(item.get("call_id"), f"{path}.call_id"), self.text(item.get("name"), path), parsed
 
 
 def tokens_of(fields: dict[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
 from ludus.dialects.chat_answer import reason_to
 from ludus.dialects.chat_items import is_assistant, kind_of
 from ludus.dialects.chat_reasoning import one_text
@@ -65,16 +63,8 @@ def _message_parts(item: Item, path: str, conversion: Conversion) -> list[dict[s
 
 
 def _call_parts(item: Item, path: str, conversion: Conversion) -> list[dict[str, Any]]:
-    arguments = conversion.text(item.get("arguments"), f"{path}.arguments")
-    try:
-        parsed = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        conversion.lose(f"{path}.arguments", "they are not a JSON object: they became the text of one argument")
-        parsed = {"arguments": arguments}
-    call_id = conversion.text(item.get("call_id"), f"{path}.call_id")
-    return [{"functionCall": {"id": call_id, "name": conversion.text(item.get("name"), path), "args": parsed}}]
+    call_id, name, arguments = conversion.call(item, path)
+    return [{"functionCall": {"id": call_id, "name": name, "args": arguments}}]
 
 
 def _reasoning_parts(item: Item, path: str, conversion: Conversion) -> list[dict[str, Any]]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from ludus.dialects.chat_answer import ECHOED_FIELDS, RESPONSE_FIELDS, as_output, reason_to, response_object
 from ludus.dialects.chat_items import is_assistant, kind_of
 from ludus.dialects.chat_reasoning import one_text
@@ -120,16 +118,8 @@ def _message_blocks(item: Item, path: str, conversion: Conversion) -> list[Block
 
 def _call_blocks(item: Item, path: str, conversion: Conversion) -> list[Block]:
     conversion.leftovers(item, _CALL, path)
-    arguments = conversion.text(item.get("arguments"), f"{path}.arguments")
-    try:
-        parsed = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        conversion.lose(f"{path}.arguments", "they are not a JSON object: they became the text of one argument")
-        parsed = {"arguments": arguments}
-    call_id = conversion.text(item.get("call_id"), f"{path}.call_id")
-    return [{"type": "tool_use", "id": call_id, "name": conversion.text(item.get("name"), path), "input": parsed}]
+    call_id, name, arguments = conversion.call(item, path)
+    return [{"type": "tool_use", "id": call_id, "name": name, "input": arguments}]
 
 
 def _reasoning_blocks(item: Item, path: str, conversion: Conversion) -> list[Block]:

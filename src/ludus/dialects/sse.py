@@ -5,7 +5,8 @@
         for value in values(parser.feed(chunk)):
             stream.add(value)
 
-`chat_stream`, `responses_stream` and `messages_stream` join the values to an answer, and split an answer into values.
+`chat_stream` and `responses_stream` join the values to an answer, and split an answer into values; `messages_stream`
+only splits.
 """
 
 from __future__ import annotations
