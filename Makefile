@@ -74,7 +74,7 @@ test: test-set-up
 
 # The tests of Ray, in an environment of its own: Ray is large and starts slowly. They fail where no cluster comes up.
 # `make test` runs one of them, tests/collection/test_ray_local.py, which is skipped where Ray cannot be had.
-RAY_NEEDS := --editable '.[ray]' hypothesis psutil pytest pytest-asyncio
+RAY_NEEDS := --editable '.[ray]' --editable packages/bench hypothesis psutil pytest pytest-asyncio
 $(RAY)/installed: pyproject.toml
 	$(PYTHON) -m venv $(RAY)
 	$(BIN)/uv pip install --quiet --python $(RAY)/bin/python $(RAY_NEEDS) || \

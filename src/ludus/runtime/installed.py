@@ -9,8 +9,6 @@ from functools import lru_cache
 from importlib.metadata import EntryPoints
 from typing import Any
 
-from ludus.errors import missing_package
-
 
 def entry_points(group: str) -> EntryPoints:
     """The entry points of a group. A package that is installed while this process runs is seen."""
@@ -22,6 +20,8 @@ def packaged(group: str, name: str, what: str, package: str) -> Any:
     what is missing and names the pip command."""
     installed = entry_points(group).select(name=name)
     if not installed:
+        from ludus.errors import missing_package
+
         raise missing_package(what, package)
     return installed[name].load()
 

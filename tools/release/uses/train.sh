@@ -2,7 +2,7 @@
 # without: pip install ludus-transformers
 ludus conformance trl
 cat > tiny.py <<'END'
-from ludus_transformers.tiny import tiny_model, tiny_tokenizer
+from ludus.train.conformance.tiny import tiny_model, tiny_tokenizer
 
 tiny_model().save_pretrained("tiny")
 tiny_tokenizer().save_pretrained("tiny")

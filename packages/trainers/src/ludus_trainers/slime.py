@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from copy import copy
+from importlib import import_module
 from typing import Any, Unpack
 from urllib.parse import urlsplit
 
@@ -64,9 +65,8 @@ class SlimeRollouts:
     def _with_model(self, args: Any) -> CollectArguments:
         options: CollectArguments = {**self._options}
         if "model" not in options:
-            from ludus_transformers.loading import library
-
-            tokenizer = library("transformers").AutoTokenizer.from_pretrained(args.hf_checkpoint)
+            transformers = import_module("transformers")  # slime needs it too
+            tokenizer = transformers.AutoTokenizer.from_pretrained(args.hf_checkpoint)
             url = f"http://{args.sglang_router_ip}:{args.sglang_router_port}/generate"
             options["model"] = TokenEngine(router_engine(url), tokenizer)
         return options

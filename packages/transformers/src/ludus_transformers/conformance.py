@@ -8,8 +8,8 @@ from typing import Any
 
 from ludus.train.conformance.checking import Delivered
 from ludus.train.conformance.script import SIZE, ConformanceScript
+from ludus.train.conformance.tiny import tiny_model, tiny_tokenizer
 from ludus_transformers.loading import library
-from ludus_transformers.tiny import tiny_model, tiny_tokenizer
 
 
 class TrlAdapter:

@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
-from ludus_transformers.tiny import tiny_tokenizer
-
 from ludus.errors import UserError
 from ludus.runtime.imports import import_named
 from ludus.train.conformance.checking import Delivered
 from ludus.train.conformance.script import SIZE, ConformanceScript
+from ludus.train.conformance.tiny import tiny_tokenizer
 from ludus_trainers.player import NotTrainable
 from ludus_trainers.rows import ROW
 

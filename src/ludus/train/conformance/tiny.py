@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
+from ludus.errors import missing_extra
 from ludus.train.conformance.script import VOCABULARY
-from ludus_transformers.loading import library
 
 
 def tiny_tokenizer() -> Any:
     """A tokenizer for all ids of the script."""
-    transformers, tokenizers = library("transformers"), library("tokenizers")
+    transformers, tokenizers = _library("transformers"), _library("tokenizers")
     words = {f"t{number}": number for number in range(VOCABULARY)}
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="t0")),
@@ -23,7 +24,7 @@ def tiny_tokenizer() -> Any:
 
 def tiny_model() -> Any:
     """A model with random weights for all ids of the script."""
-    transformers = library("transformers")
+    transformers = _library("transformers")
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=16,
@@ -35,3 +36,10 @@ def tiny_model() -> Any:
         pad_token_id=0,
     )
     return transformers.LlamaForCausalLM(config)
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise missing_extra(name, "train", package="transformers") from error
