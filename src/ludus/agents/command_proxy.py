@@ -16,6 +16,9 @@ from ludus.http.model_routes import ModelRoutes
 from ludus.model import Model
 from ludus.response import Item
 
+#: The most requests of one program at once: each holds its body in memory, and a hostile program may send many.
+AT_ONCE = 64
+
 
 class Proxy(ModelRoutes):
     """A server for programs: four model dialects, and the tools. A request's key says which rollout it belongs to."""
@@ -55,9 +58,18 @@ class Proxy(ModelRoutes):
             program.close()
 
     def admit(self, incoming: Incoming) -> None:
-        """Refuse a request without the key of a running program."""
+        """Refuse a request without the key of a running program, and one above its limit at once."""
         if not is_open(incoming):
-            self._program(incoming)
+            program = self._program(incoming)
+            if program.at_once >= AT_ONCE:
+                raise Refusal(429, f"this program has {AT_ONCE} requests under way: wait for an answer")
+            program.at_once += 1
+
+    def release(self, incoming: Incoming) -> None:
+        """An admitted request is over."""
+        program = self._programs.get(token_of(incoming))
+        if program is not None and not is_open(incoming):
+            program.at_once -= 1
 
     async def respond_to(self, incoming: Incoming, body: Body) -> Body:
         """The answer to a model call of a program, which may continue an earlier response of its rollout."""

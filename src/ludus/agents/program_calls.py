@@ -89,6 +89,7 @@ class ProgramCalls:
         self.tokens = 0  #: read and written by the model in all calls, if there is a budget
         self._settled = 0, 0
         self.key = secrets.token_urlsafe(24)
+        self.at_once = 0  #: requests that are being answered
         self.url = url
         self.asked_sampling: Body = {}
         self.journal = ProgramJournal(episode.recorder, volatile or VolatileText())
@@ -113,6 +114,7 @@ class ProgramCalls:
         call = self._calls.get(key)
         is_retry = (incoming.header(b"x-stainless-retry-count") or "0") != "0"
         if call is None or call.has_failed or not (is_retry or call.is_lost):
+            await self._wait_for_a_step()
             self._refuse_beyond_limits()
             call = _Call(asyncio.create_task(self._call_model(body)))
             self._answering.add(call.answer)
@@ -120,6 +122,11 @@ class ProgramCalls:
             self._remember(key, call)
         call.clients.append(exchange_of(incoming.receive))
         return await incoming.cancel_on_disconnect(asyncio.shield(call.answer))
+
+    async def _wait_for_a_step(self) -> None:
+        """Wait while the calls under way may be the last ones that the settings allow."""
+        while self._answering and self.calls + self.too_long + len(self._answering) >= self._max_calls:
+            await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
 
     def _refuse_beyond_limits(self) -> None:
         """Refuse a call after the last one that the settings allow. The program may end then."""

@@ -59,12 +59,13 @@ class App:
         began = perf_counter()
         self.busy += 1
         incoming = Incoming(scope, receive, scope["method"], scope["path"])
-        route = "refused"
+        route, admitted = "refused", False
         try:
             if incoming.path.startswith(ROLLOUT_PREFIX):
                 _strip(incoming)
             _refuse_websockets(incoming)
             self.admit(incoming)
+            admitted = True
             handler = self.routes.get((incoming.method, incoming.path))
             route = incoming.path if handler is not None else "other"
             handler = handler or self._other(incoming)
@@ -79,6 +80,8 @@ class App:
             reply = self._failed(error, incoming)
         finally:
             self.busy -= 1
+            if admitted:
+                self.release(incoming)
         self.requests[route, reply.status] += 1
         exchange = exchange_of(send)
         if exchange is None or not exchange.reply(reply):
@@ -98,6 +101,9 @@ class App:
     def admit(self, incoming: Incoming) -> None:
         """Refuse a request that may not come in. Called before its body is read."""
         self.guard.admit(incoming)
+
+    def release(self, incoming: Incoming) -> None:
+        """An admitted request was answered, or failed."""
 
     def too_busy(self) -> Refusal:
         """The refusal of a request above the limit on concurrent requests."""
