@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 INTEROP := .venv-interop
+INSPECT_EVALS := .venv-inspect-evals
 TRAINERS := .venv-trainers
 RAY    := .venv-ray
 
-.PHONY: demo check test test-set-up test-ray test-harness train train-demo interop web lint bench docs test-docs cards lab release clean
+.PHONY: demo check test test-set-up test-ray test-harness test-inspect train train-demo interop web lint bench docs test-docs cards lab release clean
 
 # uv installs in a fifth of the time. pip does it where uv cannot be had, or does not find a package. uv does not compile
 # packages: that happens when they are first imported, and once.
@@ -127,6 +128,18 @@ $(TRAINERS)/installed: $(INTEROP)/installed packages/trainers/tests/trainers.txt
 
 interop: $(INTEROP)/installed $(TRAINERS)/installed
 
+# Tasks of the package inspect-evals, in an environment of its own: it is large. `make test` runs their tests where it is
+# installed: the scores of five of its tasks are compared with those of `inspect eval`.
+INSPECT_EVALS_NEEDS := 'inspect-ai==0.3.285' 'inspect-evals[agentdojo]==0.26.0'
+$(INSPECT_EVALS)/installed:
+	$(PYTHON) -m venv $(INSPECT_EVALS)
+	$(BIN)/uv pip install --quiet --python $(INSPECT_EVALS)/bin/python $(INSPECT_EVALS_NEEDS) || \
+		$(INSPECT_EVALS)/bin/python -m pip install --quiet --disable-pip-version-check $(INSPECT_EVALS_NEEDS)
+	touch $@
+
+test-inspect: $(VENV)/installed $(INTEROP)/installed $(INSPECT_EVALS)/installed
+	$(BIN)/python -m pytest packages/inspect
+
 # What looks for barriers in the viewer's page.
 AXE := src/ludus/view/web/node_modules/axe-core/axe.min.js
 $(AXE): src/ludus/view/web/package.json
@@ -178,4 +191,4 @@ release:
 	$(RELEASE)/bin/python tools/release --extras $(EXTRAS)
 
 clean:
-	rm -rf .venv-release $(VENV) $(INTEROP) $(TRAINERS) $(RAY) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv-release $(VENV) $(INTEROP) $(INSPECT_EVALS) $(TRAINERS) $(RAY) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from inspect_python import ROOT
 from ludus_inspect.scores import number_of
 from scripted_minds import decide
 
@@ -19,7 +20,8 @@ from ludus.response import Response, function_call, message, texts_of
 
 pytestmark = pytest.mark.slow
 
-PYTHON = os.environ.get("LUDUS_INSPECT_EVALS_PYTHON", "")
+_INSTALLED = ROOT / ".venv-inspect-evals" / "installed"  # by `make test-inspect`
+PYTHON = os.environ.get("LUDUS_INSPECT_EVALS_PYTHON", str(_INSTALLED.parent / "bin/python") * _INSTALLED.exists())
 SAMPLES = 5
 
 #: A task, the roles that it asks for besides the policy, and roles that are the policy.
@@ -46,7 +48,7 @@ def mind(request: Request) -> Response:
     return Response.of(function_call(call, "{}", call_id=f"call_{turns}") if call else message(text))
 
 
-@pytest.mark.skipif(not PYTHON, reason="LUDUS_INSPECT_EVALS_PYTHON names no Python with inspect-evals")
+@pytest.mark.skipif(not PYTHON, reason="inspect-evals is not installed: make test-inspect")
 @pytest.mark.parametrize(("task", "roles", "own"), TASKS, ids=[task for task, _, _ in TASKS])
 def test_scores_are_those_of_inspect_eval(tmp_path: Path, task: str, roles: list[str], own: list[str]) -> None:
     name = f"inspect_evals/{task}"

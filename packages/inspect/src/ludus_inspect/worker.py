@@ -129,11 +129,15 @@ class InspectWorker:
         if self._process is not process:
             return
         self._process = None
+        self.later(self._fail(process, list(self._samples.values())))
+
+    async def _fail(self, process: InspectProcess, samples: list[PlayedSample]) -> None:
+        """End the samples of a process, with the reason why it ended."""
+        await process.stop()  # its socket closes before its status can be read
         words = f"ended: {self._said[:500]}" if self._said else process.last_words()
         self._said = ""
-        for sample in list(self._samples.values()):
+        for sample in samples:
             sample.end(Failure("crash", f"the worker of {self.config.task.text} {words}", stage="agent"))
-        self.later(process.stop())
 
 
 @asynccontextmanager
