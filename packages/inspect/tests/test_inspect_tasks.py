@@ -54,7 +54,16 @@ def _output(rollout: Rollout) -> list[Item]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All samples of the task, played once."""
     folder = tmp_path_factory.mktemp("runs") / "behaviours"
-    before = set(Path(tempfile.gettempdir()).glob("ludus-inspect-*"))
+    with pytest.MonkeyPatch.context() as patch:
+        temporary = tmp_path_factory.mktemp("tmp")
+        patch.setenv("TMPDIR", str(temporary))
+        patch.setattr(tempfile, "tempdir", None)
+        play(folder)
+    assert list(temporary.glob("ludus-inspect-*")) == []  # nothing is left behind
+    return folder
+
+
+def play(folder: Path) -> None:
     ludus.collect(
         f"inspect:{TASKS}@behaviours",
         model=ScriptedModel(policy),
@@ -67,8 +76,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "resources.args.greeting": "Be kind.",
         },
     )
-    assert set(Path(tempfile.gettempdir()).glob("ludus-inspect-*")) <= before  # nothing is left behind
-    return folder
 
 
 @pytest.fixture(scope="module")

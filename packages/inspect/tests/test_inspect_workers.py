@@ -27,7 +27,12 @@ def repeats(request: Request) -> Response:
     return Response.of(message("nothing" if asked == "5" else asked))
 
 
-def test_a_worker_that_is_killed_costs_no_rollout(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_costs_no_rollout_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
     settings = {"resources.python": inspect_python(), "resources.args.marker": str(tmp_path / "killed")}
     run = tmp_path / "run"
     ludus.collect(f"inspect:{DIES}", model=SPEC, output=run, concurrency=2, settings=settings)
@@ -35,6 +40,7 @@ def test_a_worker_that_is_killed_costs_no_rollout(tmp_path: Path) -> None:
     failed = [json.loads(line) for line in (run / "failures.jsonl").read_text().splitlines()]
     assert {row["kind"] for row in failed} == {"crash"}
     assert all("was killed by signal 9" in row["cause"] for row in failed)
+    assert list((tmp_path / "tmp").glob("ludus-inspect-*")) == []
     rewards = {rollout.task_id: rollout.reward for rollout in ludus.load(run)}
     assert rewards == {**{str(number): 1.0 for number in range(5)}, "5": 0.0}
 

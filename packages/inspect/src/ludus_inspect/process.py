@@ -140,6 +140,7 @@ class InspectProcess:
                 await self._process.wait()
         _kill(self._process.pid)
         await self._process.wait()
+        await asyncio.to_thread(_remove_folders, self._process.pid)
         if self._serving is not None:
             self._serving.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
@@ -183,6 +184,12 @@ def _advice(config: InspectConfig) -> str:
 def _kill(group: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
+
+
+def _remove_folders(process: int) -> None:
+    """Remove what a process left that was killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"ludus-inspect-{process}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _send(ours: socket.socket, message: Message) -> None:

@@ -39,7 +39,7 @@ async def _main(descriptor: int) -> None:
     if setup["mode"] == "rows":
         await _send_rows(channel, task)
     else:
-        with tempfile.TemporaryDirectory(prefix="ludus-inspect-") as folder:
+        with tempfile.TemporaryDirectory(prefix=f"ludus-inspect-{os.getpid()}-") as folder:
             await _play(channel, evaluation, task, Path(folder))
 
 
