@@ -22,8 +22,10 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
 from http.cookiejar import CookieJar
 from pathlib import Path
+from typing import Any
 
 import orjson
 import psutil
@@ -122,28 +124,37 @@ class Used:
         return sum(self._seconds.values())
 
 
-def first_paint(client: Client) -> float | None:
-    """The seconds from the start of a navigation in chromium to the first content on the screen; the best of three."""
+@contextlib.contextmanager
+def browser_page(client: Client) -> Iterator[Any]:
+    """A page of chromium that has the viewer's cookie; None if chromium or playwright is missing."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        return None
+        browser = None
     if browser is None:
-        return None
-    times = []
+        yield None
+        return
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
         context = opened.new_context()
         context.add_cookies([{"name": c.name, "value": c.value or "", "url": client.url} for c in client.cookies])
-        page = context.new_page()
+        yield context.new_page()
+        opened.close()
+
+
+def first_paint(client: Client) -> float | None:
+    """The seconds from the start of a navigation in chromium to the first content on the screen; the best of three."""
+    with browser_page(client) as page:
+        if page is None:
+            return None
+        times = []
         for _ in range(3):
             page.goto("about:blank")
             page.goto(client.url)
             page.wait_for_selector("table.runs")
             painted = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
             times.append(page.wait_for_function(painted).json_value() / 1000)
-        opened.close()
     return float(min(times))
 
 

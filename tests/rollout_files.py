@@ -38,10 +38,11 @@ def rollout(
     prompt: Any = "How is the weather in Oslo?",
     receipt: str | None = "aaaaaaaaaaaa.bbbbbbbbbbbb.cccccccccccc",
     calls: list[dict[str, Any]] | None = None,
+    expected: Any = "cold",
     **verdict: Any,
 ) -> Rollout:
     """A completed or masked rollout; a short answer unless `items` are given."""
-    row = {"responses_create_params": {"input": prompt}, "expected_answer": "cold"}
+    row = {"responses_create_params": {"input": prompt}, "expected_answer": expected}
     job = Job(rollout_id(task, repeat), task, repeat, Task.unchecked(row), row, environment=environment)
     output = list(items) if items is not None else [message(f"It is cold, says number {repeat}.")]
     made = Rollout(job, response=Response.of(*output, model="tiny", tools=list(tools)), receipt=receipt)

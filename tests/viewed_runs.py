@@ -97,7 +97,8 @@ def refund_rollout(task: int, repeat: int, rng: random.Random) -> Rollout:
         calls=_calls(task, repeat, rng),
         components={"found the order": float(good), "polite": 1.0, "policy": reward},
         steps=len(items),
-        extracted_order=order,
+        expected=order,
+        extracted_order=order if good else "unknown",
     )
     made.usage = {
         "input_tokens": 800 + 37 * task,
@@ -185,6 +186,19 @@ def write_run(folder: Path, tasks: int = 24, repeats: int = 4, seed: int = 1) ->
         "started": "2026-11-02T08:15:00+00:00",
     }
     (folder / "run.json").write_text(json.dumps(described))
+    return folder
+
+
+def write_judged_run(folder: Path) -> Path:
+    """A run of one rollout that a judge model scored."""
+    asked = {
+        "instructions": "You compare answers.",
+        "input": [{"role": "user", "content": "Are the two answers equal?"}],
+    }
+    reply = {"output": [message("They mean the same. [[A=B]]")]}
+    evaluation = {"responses_create_params": asked, "response": reply, "verdict_label": "[[A=B]]"}
+    made = rollout_files.rollout("judged", 0, 1.0, extracted_answer="chilly", judge_evaluations=[evaluation])
+    rollout_files.write(folder / "rollouts.jsonl", [made])
     return folder
 
 

@@ -28,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("runs")
     viewed_runs.write_run(found / "first", tasks=12)
     viewed_runs.write_run(found / "second", tasks=12, seed=2)
+    viewed_runs.write_judged_run(found / "judged")
     viewed_runs.write_hostile_run(found / "hostile")
     return found
 
@@ -261,9 +262,54 @@ def test_a_query_of_a_thousand_filters_is_refused_in_one_line(browser: Any, view
     own.context.close()
 
 
-def test_two_rollouts_stand_side_by_side(tab: Tab):
+def test_two_rollouts_stand_side_by_side_and_say_what_is_identical(tab: Tab):
     tab.open(f"/diff/{tab.keys['first']}/1/5", ".diff-cell.differs mark")
     assert "different tasks" in tab.text(".warning")
+    assert "1 item of 6 is identical. The first difference is in item 1." in tab.text(".verdict-line")
+    tab.open(f"/run/{tab.keys['first']}/rollout/1", ".repeats a:has-text('compare')")
+    page = tab.page
+    page.click(".repeats a:has-text('compare') >> nth=0")
+    page.wait_for_selector(".diff .item.assistant")
+    page.wait_for_selector(".verdict-line:has-text('The two rollouts are identical: 6 items.')")
+    assert page.locator(".diff-cell h3:has-text('identical')").count() == 12
+    assert page.locator(".diff mark").count() == 0
+
+
+def test_the_answer_stands_beside_what_was_expected_and_the_judge_says_why(tab: Tab):
+    tab.open(f"/run/{tab.keys['judged']}/rollout/1", ".verdict-end")
+    page = tab.page
+    assert page.locator(".verdict-end .beside > div:nth-child(2)").inner_text().splitlines()[-1] == "cold"
+    assert "Are the two answers equal?" in tab.text(".verdict-end .transcript .item.user")
+    assert "They mean the same. [[A=B]]" in tab.text(".verdict-end .transcript .item.assistant")
+    assert "[[A=B]]" in tab.text(".verdict-end .transcript summary")
+    assert "judge_evaluations" not in tab.text("aside section")
+
+
+def test_one_search_finds_rollouts_of_all_runs(tab: Tab):
+    tab.open("/", "table.runs")
+    page = tab.page
+    page.click("text=Search all rollouts")
+    page.fill("#search", "refunded reward:1")
+    page.wait_for_selector(".found[data-shows='refunded reward:1']")
+    names = page.locator(".card h2").all_inner_texts()
+    assert {Path(name).name for name in names} == {"first", "second"}
+    assert "rollouts in 2 runs" in tab.text(".found")
+    page.click("table.rollouts a >> nth=0")
+    page.wait_for_selector(".conversation mark")
+    page.wait_for_function("() => /first|second/.test(document.querySelector('nav.crumbs').innerText)")
+
+
+def test_a_speed_has_its_unit_and_auto_is_shown_as_auto(tab: Tab, folder: Path, viewer: Viewer):
+    described = (folder / "second" / "run.json").read_text()
+    (folder / "second" / "run.json").write_text(described.replace('"concurrency": 4', '"concurrency": "auto"'))
+    with viewed_runs.being_written(folder / "second"):
+        tab.open(f"/run/{tab.keys['second']}", "[aria-label='Control of the collection'] input")
+        field = tab.page.locator("[aria-label='Control of the collection'] input")
+        assert (field.input_value(), field.get_attribute("placeholder")) == ("", "auto")
+        assert "rollouts/" in tab.text(".stat:has-text('Speed')")
+        tab.open("/", "table.runs tbody tr")
+        assert "running" in tab.text("table.runs tbody tr:first-child")  # a run that is written stands first
+    (folder / "second" / "run.json").write_text(described)
 
 
 def test_hostile_text_does_nothing_and_is_shown(tab: Tab):
@@ -323,6 +369,8 @@ def test_no_page_has_a_barrier_or_is_wider_than_the_window(tab: Tab):
         f"/run/{first}/rollout/1?tab=task": ".stack",
         f"/compare/{first}/{second}": ".tasks",
         f"/diff/{first}/1/2": ".diff",
+        f"/run/{tab.keys['judged']}/rollout/1": ".verdict-end",
+        "/search?q=refunded": "table.rollouts",
         f"/run/{hostile}/rollout/1": ".item.assistant",
     }
     for place, shown in places.items():

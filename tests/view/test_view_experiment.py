@@ -184,6 +184,37 @@ def test_a_folder_without_runs_is_refused_in_one_line(visitor: Visitor, folder: 
         assert "no run lies below" in json.loads(body)["detail"]
 
 
+def test_a_search_asks_every_run_of_a_folder(visitor: Visitor, folder: Path):
+    found = visitor.ask("search", at=folder / "shop", q="refunded reward:1")
+    assert len(found["runs"]) == 3
+    for run in found["runs"]:
+        alone = visitor.ask("rollouts", run=run["key"], q="refunded reward:1")
+        assert run["total"] == alone["total"] > 5
+        assert run["rollouts"] == alone["rollouts"][:5]
+    assert found["total"] == sum(run["total"] for run in found["runs"])
+    assert [run["name"] for run in visitor.ask("search", at=folder / "demo", q="policy:60")["runs"]] == [
+        "control/evaluations/greedy-0060",
+        "trained/evaluations/greedy-0060",
+    ]
+    status, _, body = visitor.send("GET", "/api/search?q=rewrd:1")
+    assert (status, json.loads(body)["detail"]) == (400, "there is no filter `rewrd:`. Did you mean reward?")
+
+
+def test_pass_at_k_waits_until_half_of_the_tasks_have_k_rollouts(tmp_path: Path):
+    options = {"repeats": 8, "pass_reward": {"weather": 1.0}}
+    described = {"identity": {"environments": {"weather": {}}, "dataset": {"rows": 10}}, "options": options}
+    (tmp_path / "run.json").write_text(json.dumps(described))
+    shown = []
+    for tasks in (2, 5):
+        rollouts = [rollout_files.rollout(f"t{task}", repeat, 1.0) for task in range(tasks) for repeat in range(8)]
+        rollout_files.write(tmp_path / "rollouts.jsonl", rollouts)
+        runs = LiveRuns([tmp_path], {})
+        runs.index_all()
+        (run,) = runs.runs.values()
+        shown.append(list(run.headline({})["pass@k"]))
+    assert shown == [[], ["1", "2", "4", "8"]]
+
+
 def test_folders_that_hold_the_same_runs_count_once():
     names = ["runs/demo/a/step-1", "runs/demo/a/step-2", "runs/demo/b/step-1", "runs/demo/b/step-2", "elsewhere/one"]
     assert folders_of(names) == [

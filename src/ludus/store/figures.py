@@ -96,6 +96,10 @@ class RewardFigures:
         """The chance that at least one of k rollouts passes."""
         return self._by_k(pass_at_each_k)
 
+    def tasks_with(self, repeats: int) -> int:
+        """How many tasks have so many completed rollouts or more. Only they count in pass@k of that k."""
+        return sum(tasks for (completed, _), tasks in self.passes.items() if completed >= repeats)
+
     def pass_hat_k(self) -> dict[str, float]:
         """The chance that all of k rollouts pass."""
         return self._by_k(pass_hat_each_k)

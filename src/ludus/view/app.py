@@ -60,6 +60,7 @@ class ViewApp(App):
         self._route("tokens", lambda run, asked: _tokens(run, asked, tokenizer))
         self._route("compare", self._compare)
         self.routes["GET", "/api/experiment"] = self._of_folder(_experiment)
+        self.routes["GET", "/api/search"] = self._of_folder(_search)
         self.routes["GET", "/api/task"] = self._of_folder(_task)
         self.routes["GET", "/api/raw"] = self._raw
         self.routes["GET", "/api/matches.jsonl"] = self._matches
@@ -182,6 +183,12 @@ def _experiment(runs: LiveRuns, asked: Parameters) -> Any:
     from ludus.view.experiment import experiment_payload
 
     return experiment_payload(runs, asked.get("at", ""), asked.get("figure", ""))
+
+
+def _search(runs: LiveRuns, asked: Parameters) -> Any:
+    from ludus.view.search import search_payload
+
+    return search_payload(runs, asked.get("at", ""), asked.get("q", ""))
 
 
 def _task(runs: LiveRuns, asked: Parameters) -> Any:

@@ -66,7 +66,7 @@ def runs_below(runs: LiveRuns, at: str) -> list[LiveRun]:
 
 def members_of(runs: LiveRuns, at: str) -> list[ExperimentRun]:
     """The runs below a folder with their curves, by name."""
-    return [ExperimentRun(run, _short(run.run.name, at), run.curve()) for run in runs_below(runs, at)]
+    return [ExperimentRun(run, short_name(run.run.name, at), run.curve()) for run in runs_below(runs, at)]
 
 
 def experiment_payload(runs: LiveRuns, at: str, figure: str) -> dict[str, Any]:
@@ -181,7 +181,8 @@ def _line(member: ExperimentRun, runs: LiveRuns) -> dict[str, Any]:
     }
 
 
-def _short(name: str, at: str) -> str:
+def short_name(name: str, at: str) -> str:
+    """The name of a run inside a folder."""
     return str(PurePath(name).relative_to(at)) if at else name
 
 

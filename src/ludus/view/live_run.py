@@ -86,11 +86,12 @@ class LiveRun:
         identity = _object(described.get("identity"))
         model = str(_object(identity.get("model")).get("name") or "")
 
-        scales = self.run.scales
+        scales, planned = self.run.scales, self._planned_tasks(described)
+        settings = prices, model, scales, planned
 
         def compute() -> dict[str, Any]:
             figures = remembered(
-                self.index, "headline", (prices, model, scales), lambda rows: headline(rows, prices, model, scales)
+                self.index, "headline", settings, lambda rows: headline(rows, prices, model, scales, planned or 0)
             )
             with self.index.reading() as database:
                 return {**figures, "index": self.index.progress(database)}
@@ -145,10 +146,9 @@ class LiveRun:
         """Whether the run is being written, how fast, and how long it will take."""
         pid = writer_of(self.run.files.rollouts)
         self._running |= pid is not None
-        options, dataset = _object(described.get("options")), _object(_object(described.get("identity")).get("dataset"))
-        rows = [count for count in (dataset.get("rows"), options.get("limit")) if isinstance(count, int)]
-        repeats = options.get("repeats")
-        total = min(rows) * repeats if rows and isinstance(repeats, int) else None
+        options = _object(described.get("options"))
+        tasks, repeats = self._planned_tasks(described), options.get("repeats")
+        total = tasks * repeats if tasks is not None and isinstance(repeats, int) else None
         control = self._control(options) if pid else None
         paused = control is not None and control["paused"]
         speed = self._speed(described, done, running=pid is not None, paused=paused)
@@ -160,6 +160,12 @@ class LiveRun:
             "seconds_left": left,
             "control": control,
         }
+
+    def _planned_tasks(self, described: dict[str, Any]) -> int | None:
+        """How many tasks the run has, if run.json says it."""
+        options, dataset = _object(described.get("options")), _object(_object(described.get("identity")).get("dataset"))
+        rows = [count for count in (dataset.get("rows"), options.get("limit")) if isinstance(count, int)]
+        return min(rows) if rows else None
 
     def notice_changes(self) -> None:
         """Pages must be told that a collection ended or was paused by somebody else: neither writes a rollout."""

@@ -50,6 +50,7 @@ def rollout_payload(index: RunIndex, rollout: int, query: str, sort: str) -> dic
     timings, steps = read_timings(row)
     return {
         "id": rollout,
+        "run_name": index.run.name,
         "facts": {name: facts[name] for name in facts.keys() if name not in ("key", "task")},  # noqa: SIM118
         "place": {"file": index.journals[facts["file"]].name, "line": facts["number"], "bytes": facts["length"]},
         "note": note["note"] if note is not None else "",

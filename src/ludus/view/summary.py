@@ -34,11 +34,11 @@ _STEPS = " + ".join(f"(output_tokens >= {round(2 ** (quarter / 4))})" for quarte
 
 
 def headline(
-    database: sqlite3.Connection, prices: dict[str, Price], model: str, scales: Sequence[Scale]
+    database: sqlite3.Connection, prices: dict[str, Price], model: str, scales: Sequence[Scale], planned: int = 0
 ) -> dict[str, Any]:
-    """The figures of a run in the list of runs. `scales` say how its environments score."""
+    """The figures of a run in the list of runs. `scales` say how its environments score, `planned` is its tasks."""
     counts = outcome_counts(database)
-    reward, at_k = _rewards(database, scales)
+    reward, at_k = _rewards(database, scales, planned)
     tokens = database.execute("SELECT sum(input_tokens), sum(output_tokens) FROM rollouts").fetchone()
     return {
         "counts": counts,
@@ -94,15 +94,22 @@ def outcome_counts(database: sqlite3.Connection) -> dict[str, int]:
     return {"dispatched": sum(counts.values()), **counts, "retried": retried}
 
 
-def _rewards(database: sqlite3.Connection, scales: Sequence[Scale]) -> tuple[dict[str, Any], dict[str, float]]:
-    """The mean reward with its interval, and pass@k for some k, as `metrics.json` has them."""
+def _rewards(
+    database: sqlite3.Connection, scales: Sequence[Scale], planned: int
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """The mean reward with its interval, and pass@k for some k, as `metrics.json` has them.
+
+    pass@k waits until half of the tasks have k completed rollouts: of a run that has begun, the first tasks say little.
+    """
     figures = RewardFigures(scales)
     for completed, passed, total, lowest, highest in database.execute(
         f"SELECT count(*), sum(passed), sum(reward), min(reward), max(reward) FROM rollouts WHERE {_DONE} GROUP BY task"
     ):
         figures.add_task(completed, passed, total)
         figures.add_rewards(lowest, highest)
-    return {**figures.reward(), "tasks": figures.tasks}, shown_k(figures.pass_at_k())
+    enough = max(figures.tasks, planned) / 2
+    at_k = {k: value for k, value in figures.pass_at_k().items() if figures.tasks_with(int(k)) >= enough}
+    return {**figures.reward(), "tasks": figures.tasks}, shown_k(at_k)
 
 
 def _cost(database: sqlite3.Connection, prices: dict[str, Price], model: str, completed: int) -> Any:

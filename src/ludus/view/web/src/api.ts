@@ -5,11 +5,11 @@ export interface Progress { bytes: number; facts: number; texts: number }
 export interface Cost { total: number | null; per_completed: number | null; unpriced_tokens: Record<string, number> }
 export interface RunLine {
   key: string; name: string; environments: string[]; model: string; started: string | null; problem: string | null;
-  counts: Counts; reward: { mean: number | null; ci95: [number, number] | null; tasks: number };
+  counts: Counts; reward: { mean: number | null; ci95: [number, number] | null; tasks: number; range?: [number, number] | null };
   "pass@k": Record<string, number>; tokens: { input: number | null; output: number | null }; cost: Cost | null;
   spark: (number | null)[]; index: Progress;
   state: { running: boolean; total: number | null; per_second: number | null; seconds_left: number | null;
-    control: { only_stop: boolean; most: number | null; paused: boolean; concurrency: number | null; stop: boolean } | null };
+    control: { only_stop: boolean; most: number | "auto" | null; paused: boolean; concurrency: number | null; stop: boolean } | null };
 }
 export interface Named { name: string | null; count: number }
 export interface TaskCell {
@@ -53,7 +53,7 @@ export interface Related {
   reward: number | null; parent: string | null; branch_turn: number;
 }
 export interface OneRollout {
-  id: number; facts: Json; place: { file: string; line: number; bytes: number }; note: string; tags: string[];
+  id: number; run_name: string; facts: Json; place: { file: string; line: number; bytes: number }; note: string; tags: string[];
   around: { previous: number | null; next: number | null; place: number | null; total: number };
   related: { repeats: Related[]; branches: Related[]; root: string | null };
   prompt: Item[]; tools: Item[]; items: Item[]; items_total: number; calls: Item[]; verdict: Json; failure: Json;

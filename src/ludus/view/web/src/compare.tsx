@@ -1,11 +1,13 @@
 // Two runs with paired statistics, and two rollouts of a task side by side.
-import { type ComponentChildren } from "preact";
+import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
 import { served, type Item, type OneRollout } from "./api";
 import { percent, plural, reward, whole } from "./format";
 import { useKeys } from "./keys";
 import { useAnswer } from "./live";
+import { learnName } from "./names";
 import { go, link } from "./router";
-import { visible } from "./text";
+import { parsed, visible } from "./text";
 import { Card, Empty, Loading, Outcome, Problem, Stat } from "./ui";
 
 interface Result {
@@ -76,35 +78,50 @@ function Difference({ value }: { value: number }) {
 export function CompareRollouts({ run, a, b }: { run: string; a: number; b: number }) {
   const left = useAnswer<OneRollout>("rollout", { run, id: a }, run, false), right = useAnswer<OneRollout>("rollout", { run, id: b }, run, false);
   useKeys({ Escape: () => go(link(["run", run, "rollout", a])) });
+  useEffect(() => { if (left.data) learnName(run, left.data.run_name); }, [left.data?.run_name]);
   const problem = left.problem ?? right.problem;
   if (problem) return <Problem text={problem} />;
   if (!left.data || !right.data) return <Loading />;
   const lines = paired(left.data.items.map(plain), right.data.items.map(plain));
+  const equal = lines.filter(([x, y]) => x && y && x.text === y.text).length, first = lines.findIndex(([x, y]) => !x || !y || x.text !== y.text);
   const same = left.data.facts.task_id === right.data.facts.task_id;
   return (
     <main id="main">
       <header class="page-head"><h1>Two rollouts{same ? " of one task" : ""}</h1></header>
       {!same && <p class="warning">These rollouts are of different tasks.</p>}
-      <div class="diff">
+      <p class="verdict-line">{first < 0 ? `The two rollouts are identical: ${plural(lines.length, "item")}.`
+        : `${plural(equal, "item")} of ${whole(lines.length)} ${equal === 1 ? "is" : "are"} identical. The first difference is in item ${first + 1}.`}</p>
+      <div class="diff conversation">
         {[left.data, right.data].map((side) => <h2 key={side.id}><a href={link(["run", run, "rollout", side.id])}>{visible(side.facts.rollout_id)}</a> <Outcome outcome={side.facts.outcome} reward={side.facts.reward} /></h2>)}
         {lines.map(([x, y], index) => {
           const equal = x !== null && y !== null && x.text === y.text;
-          const [shownX, shownY] = x && y && !equal && x.kind === y.kind ? marked(x.text, y.text) : [x && visible(x.text), y && visible(y.text)];
-          return [[x, shownX], [y, shownY]].map(([part, shown], side) => <div key={`${index}-${side}`} class={`diff-cell ${part === null ? "absent" : equal ? "" : "differs"}`}>
-            {part !== null && <><h3>{(part as Plain).kind}</h3><div class="text">{shown as ComponentChildren}</div></>}</div>);
+          const shown = x && y && !equal && x.kind === y.kind ? marked(x.text, y.text) : [x && visible(x.text), y && visible(y.text)];
+          return [x, y].map((part, side) => part === null
+            ? <div key={`${index}-${side}`} class="item diff-cell absent"><h3>nothing here</h3></div>
+            : <article key={`${index}-${side}`} class={`item diff-cell ${part.role} ${equal ? "" : "differs"}`}>
+                <h3>{visible(part.kind)} <span class="quiet">{equal ? "identical" : x && y ? "differs" : `only in ${side ? "the right" : "the left"} one`}</span></h3>
+                <div class={part.mono ? "text mono" : "text"} dir="auto">{shown[side]}</div></article>);
         })}
       </div>
     </main>
   );
 }
 
-interface Plain { kind: string; text: string }
+interface Plain { kind: string; role: string; text: string; mono?: boolean }
 
+/** An item as its class in a conversation, its heading and its text. */
 function plain(item: Item): Plain {
-  if (item.type === "function_call") return { kind: `call ${String(item.name).slice(0, 80)}`, text: textOf(item.arguments) };
-  if (item.type === "function_call_output") return { kind: "output", text: textOf(item.output) };
-  if (item.type === "reasoning") return { kind: "reasoning", text: [...(item.summary ?? []), ...(item.content ?? [])].map((part: Item) => textOf(part?.text)).join("\n") };
-  return { kind: String(item.role ?? item.type ?? "message").slice(0, 40), text: Array.isArray(item.content) ? item.content.map((part: Item) => textOf(part?.text ?? part)).join("\n") : textOf(item.content) };
+  if (item.type === "function_call") return { kind: `call ${String(item.name).slice(0, 80)}`, role: "calling", text: readable(textOf(item.arguments)), mono: true };
+  if (item.type === "function_call_output") return { kind: "output", role: "answered", text: readable(textOf(item.output)), mono: true };
+  if (item.type === "reasoning") return { kind: "reasoning", role: "reasoning", text: [...(item.summary ?? []), ...(item.content ?? [])].map((part: Item) => textOf(part?.text)).join("\n") };
+  const role = ["user", "assistant", "system", "developer"].includes(item.role) ? item.role : "other";
+  return { kind: String(item.role ?? item.type ?? "message").slice(0, 40), role, text: Array.isArray(item.content) ? item.content.map((part: Item) => textOf(part?.text ?? part)).join("\n") : textOf(item.content) };
+}
+
+/** JSON with a line for each entry, as the conversation shows it. */
+function readable(text: string): string {
+  const value = parsed(text);
+  return value === undefined ? text : JSON.stringify(value, null, 1).replace(/^[{[]\n|\n[}\]]$/g, "");
 }
 
 function textOf(value: unknown): string {

@@ -52,7 +52,7 @@ export function Experiment({ given }: { given: Record<string, string> }) {
     <main id="main" class="experiment">
       <header class="page-head"><div><h1>{at ? visible(at) : "All runs"} <span class="count">{whole(data.runs.length)}</span></h1>
         <p class="quiet">{plural(data.series.length, "curve")} of {plural(data.runs.length, "run")}, {short(data.runs.reduce((sum, run) => sum + run.counts.dispatched, 0))} rollouts</p></div>
-        {data.folders.length > 0 && <nav class="tools" aria-label="Folders inside">{data.folders.slice(0, 8).map((folder) => <a key={folder.at} class="button" href={link(["experiment"], { at: folder.at })}>{visible(inside(folder.at, at))} <span class="count">{folder.runs}</span></a>)}</nav>}
+        <nav class="tools" aria-label="In this folder">{served && <a class="button" href={link(["search"], { at })}>Search all rollouts</a>}{data.folders.slice(0, 8).map((folder) => <a key={folder.at} class="button" href={link(["experiment"], { at: folder.at })}>{visible(inside(folder.at, at))} <span class="count">{folder.runs}</span></a>)}</nav>
       </header>
       <Card title={figureName(data.figure)} wide note="the band is the 95 % interval of the mean">
         <div class="search-row">

@@ -12,6 +12,13 @@ export function short(value: number | null | undefined): string {
   return Number.isInteger(value) ? String(value) : value.toFixed(2);
 }
 
+/** Rollouts a second, or a minute where that is a small number. */
+export function speed(perSecond: number | null): string {
+  if (perSecond === null) return "–";
+  const [value, unit] = perSecond >= 0.5 ? [perSecond, "s"] : [perSecond * 60, "min"];
+  return `${value >= 1000 ? short(value) : value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2).replace(/\.0+$/, "")} rollouts/${unit}`;
+}
+
 export function reward(value: unknown): string {
   if (value === null || value === undefined) return "–";
   if (typeof value !== "number") return String(value);

@@ -22,14 +22,14 @@ export function blocksOf(items: Item[]): Block[] {
   return blocks;
 }
 
-export function ItemView({ block, words, turnReward }: { block: Block; words: string[]; turnReward?: number }) {
+export function ItemView({ block, words, turnReward, id = `item-${block.at}` }: { block: Block; words: string[]; turnReward?: number; id?: string | null }) {
   const { item, output } = block;
   const shown = item.type === "function_call" ? <Call item={item} output={output} words={words} />
     : item.type === "function_call_output" ? <Output item={item} words={words} alone />
     : item.type === "reasoning" ? <Reasoning item={item} words={words} />
     : item.type === undefined || item.type === "message" ? <Message item={item} words={words} />
     : <article class="item other"><h3>{visible(String(item.type).slice(0, 60))}</h3><JsonView value={item} words={words} /></article>;
-  return <div class="block" id={`item-${block.at}`}>{shown}
+  return <div class="block" id={id ?? undefined}>{shown}
     {turnReward !== undefined && <p class="turn-reward">reward of this turn: <b>{reward(turnReward)}</b></p>}</div>;
 }
 

@@ -6,11 +6,13 @@ import { CompareRollouts, CompareRuns } from "./compare";
 import { Experiment } from "./experiment";
 import { isTyping, useKeys } from "./keys";
 import { useLost } from "./live";
+import { shortName, useName } from "./names";
 import { Play } from "./play";
 import { Rollout } from "./rollout";
 import { here, link, usePlace } from "./router";
 import { Run } from "./run";
 import { Runs } from "./runs";
+import { Search } from "./search";
 import { OneTask } from "./task";
 import { Problem } from "./ui";
 import "./style.css";
@@ -26,6 +28,7 @@ function App() {
     : kind === "run" && run ? <Run key={run} run={run} given={given} />
     : kind === "compare" && part ? <CompareRuns key={path.join(" ")} keys={path.slice(1)} />
     : kind === "experiment" ? <Experiment key={given.at ?? ""} given={given} />
+    : kind === "search" && served ? <Search key={given.at ?? ""} given={given} />
     : kind === "task" && given.task && served ? <OneTask key={given.task} given={given} />
     : kind === "diff" && id ? <CompareRollouts key={run} run={run} a={Number(part)} b={Number(id)} />
     : kind === "play" && served ? <Play table={given.table ?? ""} />
@@ -43,12 +46,13 @@ class Boundary extends Component<{ at: string; children: ComponentChildren }, { 
 }
 
 function Crumbs({ path }: { path: string[] }) {
-  const [kind, run, part, id] = path;
+  const [kind, run, part, id] = path, name = useName(run);
   return <nav class="crumbs" aria-label="Where you are">
     <a href="#/">Runs</a>
-    {kind === "run" && <><span aria-hidden="true">/</span><a href={link(["run", run])} aria-current={part ? undefined : "page"}>run</a></>}
+    {(kind === "run" || kind === "diff") && <><span aria-hidden="true">/</span><a href={link(["run", run])} title={name} aria-current={part ? undefined : "page"}>{shortName(name) || "run"}</a></>}
     {kind === "run" && part && <><span aria-hidden="true">/</span><a href={link(["run", run], { tab: "rollouts", q: here().given.q, sort: here().given.sort })}>rollouts</a><span aria-hidden="true">/</span><span aria-current="page">{id}</span></>}
-    {(kind === "experiment" || kind === "task") && <><span aria-hidden="true">/</span><a href={link(["experiment"], { at: here().given.at })} aria-current={kind === "experiment" ? "page" : undefined}>{here().given.at ?? "experiment"}</a></>}
+    {(kind === "experiment" || kind === "task" || (kind === "search" && here().given.at)) && <><span aria-hidden="true">/</span><a href={link(["experiment"], { at: here().given.at })} aria-current={kind === "experiment" ? "page" : undefined}>{here().given.at ?? "experiment"}</a></>}
+    {kind === "search" && <><span aria-hidden="true">/</span><span aria-current="page">search</span></>}
     {kind === "task" && <><span aria-hidden="true">/</span><span aria-current="page">task</span></>}
     {(kind === "compare" || kind === "diff") && <><span aria-hidden="true">/</span><span aria-current="page">compare</span></>}
   </nav>;

@@ -5,11 +5,13 @@ import { bytes, plural, reward, seconds, short, whole } from "./format";
 import { blocksOf, ItemView } from "./items";
 import { useKeys } from "./keys";
 import { useAnswer } from "./live";
+import { learnName } from "./names";
 import { go, link } from "./router";
 import { JsonView, Text, visible, wordsOf } from "./text";
 import { Timeline, turnsOf } from "./timeline";
 import { Tokens } from "./tokens";
 import { Loading, Outcome, Pairs, Problem, Tabs } from "./ui";
+import { transcriptsOf, VerdictEnd } from "./verdict";
 
 export function Rollout({ run, id, given }: { run: string; id: number; given: Record<string, string> }) {
   const query = given.q ?? "", sort = given.sort ?? "order";
@@ -24,6 +26,7 @@ export function Rollout({ run, id, given }: { run: string; id: number; given: Re
     Escape: () => go(link(["run", run], { tab: "rollouts", q: query, sort: sort === "order" ? undefined : sort })),
     1: () => pick("conversation"), 2: () => pick("tokens"), 3: () => pick("task"), 4: () => pick("raw"),
   });
+  useEffect(() => { if (data) learnName(run, data.run_name); }, [data?.run_name]);
   if (problem) return <Problem text={problem} />;
   if (!data) return <Loading />;
   const { facts } = data;
@@ -114,6 +117,7 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
       {visibleBlocks.map((block) => <ItemView key={block.at} block={block} words={words} turnReward={rewards.get(block.at)} />)}
       {data.failure && upTo === null && <div class={`item ${early ? "" : "failure"}`}><h3>{early ? "ended early" : `failed in stage ${visible(String(data.failure.stage))}: ${visible(String(data.failure.kind))}`}</h3>
         <Text value={data.failure.cause ?? ""} mono />{data.failure.where && <p class="quiet">{visible(String(data.failure.where))}</p>}</div>}
+      {upTo === null && visibleBlocks.length === blocks.length && items.length >= data.items_total && <VerdictEnd data={data} />}
       {!data.items_total && !data.failure && <p class="quiet">The model wrote nothing.</p>}
       {problem && <Problem text={problem} />}
       {upTo === null && (visibleBlocks.length < blocks.length || items.length < data.items_total) &&
@@ -184,7 +188,7 @@ function Side({ run, data, to }: { run: string; data: OneRollout; to: (id: numbe
               ["reward", <b class="big">{reward(verdict.reward)}</b>],
               ...(verdict.mask ? [["masked because", <span class="masked-text">{visible(String(verdict.mask))}</span>] as [string, any]] : []),
               ...Object.entries(verdict.reward_components ?? {}).map(([name, value]): [string, any] => [name, typeof value === "number" ? reward(value) : String(value)]),
-              ...Object.entries(verdict.values ?? {}).slice(0, 30).map(([name, value]): [string, any] => [name, short_(value)]),
+              ...Object.entries(verdict.values ?? {}).filter(([name]) => !transcriptsOf(verdict.values).some(([judged]) => judged === name)).slice(0, 30).map(([name, value]): [string, any] => [name, short_(value)]),
               ...(verdict.receipt ? [["receipt", <code class="small">{visible(String(verdict.receipt))}</code>] as [string, any]] : [])]} />}
         {data.tool_errors.map((error, index) => <p key={index} class="failed-text small">{visible(String(error.tool))} raised {visible(String(error.exception))} ×{error.count}</p>)}
       </section>
@@ -200,7 +204,8 @@ function Side({ run, data, to }: { run: string; data: OneRollout; to: (id: numbe
       {data.related.repeats.length > 1 && <section><h2>The same task <span class="quiet">{short(data.related.repeats.length)}</span></h2>
         <ul class="repeats">{data.related.repeats.map((each) => <li key={each.id}>
           <a aria-current={each.id === data.id ? "page" : undefined} href={to(each.id)}><Outcome outcome={each.outcome} reward={each.reward} small /><span class="sr-only">repeat {each.repeat}</span></a>
-          {each.id !== data.id && served && <a class="small" href={link(["diff", run, data.id, each.id])} aria-label={`Compare with repeat ${each.repeat}`}>≠</a>}</li>)}</ul></section>}
+          {each.id !== data.id && served && <a class="small" href={link(["diff", run, data.id, each.id])} aria-label={`Compare with repeat ${each.repeat}`}>compare</a>}</li>)}</ul>
+        {served && <p class="small"><a href={link(["task"], { task: data.facts.task_id, environment: data.facts.environment })}>This task in all runs</a></p>}</section>}
       {data.related.branches.length > 0 && <section><h2>Branches</h2><Tree data={data} to={to} /></section>}
       <section><h2>Place</h2><p class="quiet small">{data.place.file}, line {whole(data.place.line)}, {bytes(data.place.bytes)}</p></section>
     </aside>

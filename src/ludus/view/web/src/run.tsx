@@ -3,10 +3,11 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { send, served, type Overview, type TaskCell } from "./api";
 import { Histogram } from "./charts";
-import { bytes, percent, plural, reward, seconds, short, when, whole } from "./format";
+import { bytes, percent, plural, reward, seconds, short, speed, when, whole } from "./format";
 import { useKeys } from "./keys";
 import { useAnswer } from "./live";
 import { RolloutList } from "./list";
+import { learnName } from "./names";
 import { Plot } from "./plot";
 import { Qualification, TrustPill } from "./qualification";
 import { go, link } from "./router";
@@ -24,6 +25,7 @@ export function Run({ run, given }: { run: string; given: Record<string, string>
   const tab = given.tab ?? (given.q !== undefined ? "rollouts" : "overview");
   const pick = (name: string) => go(link(["run", run], { tab: name, q: name === "rollouts" ? given.q : undefined }));
   useKeys({ Escape: () => go("#/"), 1: () => pick("overview"), 2: () => pick("rollouts"), 3: () => pick("about") });
+  useEffect(() => { if (data) learnName(run, data.name); }, [data?.name]);
   if (problem && !data) return <Problem text={problem} />;
   if (!data) return <Loading />;
   return (
@@ -79,7 +81,7 @@ function Figures({ run, data }: { run: string; data: Overview }) {
         {data.cost && <Stat name="Cost" note={data.cost.per_completed !== null ? `$${data.cost.per_completed.toFixed(4)} a rollout` : "prices missing"}>
           {data.cost.total === null ? "–" : `$${data.cost.total.toFixed(2)}`}</Stat>}
         <Stat name="Speed" note={state.control?.paused ? "paused" : state.seconds_left !== null ? `${seconds(state.seconds_left)} left` : state.running ? "running" : "ended"}>
-          {state.per_second === null ? "–" : `${short(state.per_second)}/s`}
+          {state.per_second === null ? "–" : speed(state.per_second)}
         </Stat>
       </dl>
       {data.warnings.map((warning) => <p class="warning" key={warning}>{warning}</p>)}
@@ -133,8 +135,8 @@ function Figures({ run, data }: { run: string; data: Overview }) {
         {data.masks.length > 0 && <Card title="Why rollouts are masked">
           <Bars empty="" rows={data.masks.map((each) => ({
             name: each.name ?? "none", value: each.count, kind: "masked", href: list(`mask:${quoted(each.name ?? "")}`) }))} /></Card>}
-        {data.components.length > 0 && <Card title="Reward components" note="means">
-          <Bars empty="" rows={data.components.map((each) => ({
+        {data.components.length > 0 && <Card title="Reward components" note="means, on the scale of the reward">
+          <Bars empty="" most={Math.max(1, data.reward.range?.[1] ?? 1, ...data.components.map((each) => each.mean))} rows={data.components.map((each) => ({
             name: each.name, value: Math.max(each.mean, 0), shown: reward(each.mean), title: `from ${reward(each.low)} to ${reward(each.high)}` }))} /></Card>}
         {data.values.length > 0 && <Card title="Values of the verdict" note="means">
           <Pairs rows={data.values.map((each) => [each.name, each.low === each.high ? reward(each.mean) : `${reward(each.mean)} (${reward(each.low)} to ${reward(each.high)})`])} /></Card>}
@@ -183,7 +185,7 @@ function Controls({ run, control }: { run: string; control: NonNullable<Overview
     <div class="tools" role="group" aria-label="Control of the collection">
       <span class="quiet small" aria-live="polite">{said}</span>
       {!now.only_stop && <button type="button" onClick={() => void change({ paused: !now.paused })}>{now.paused ? "Resume" : "Pause"}</button>}
-      {!now.only_stop && now.most !== null && <label class="small quiet">at once <input type="number" min={1} value={typed ?? now.concurrency ?? now.most}
+      {!now.only_stop && now.most !== null && <label class="small quiet">at once <input type="number" min={1} value={typed ?? now.concurrency ?? (now.most === "auto" ? "" : now.most)} placeholder={now.most === "auto" ? "auto" : undefined}
         onInput={(event) => setTyped(event.currentTarget.value)} onChange={(event) => limit(event.currentTarget.value)} /></label>}
       <button type="button" disabled={now.stop} onClick={() => { if (confirm("Stop the collection? It can be resumed with --resume.")) void change({ stop: true }); }}>Stop</button>
     </div>

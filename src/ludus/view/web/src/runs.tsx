@@ -1,9 +1,9 @@
 // The page Runs: all runs in one table.
 import { useState } from "preact/hooks";
-import type { RunLine } from "./api";
+import { served, type RunLine } from "./api";
 import { Spark } from "./charts";
 import type { Folder } from "./experiment";
-import { percent, plural, reward, seconds, short, when, whole } from "./format";
+import { percent, plural, reward, seconds, short, speed, when, whole } from "./format";
 import { useAnswer } from "./live";
 import { go, link } from "./router";
 import { CountBar, Empty, Loading, Problem } from "./ui";
@@ -60,6 +60,7 @@ export function Runs() {
         <div class="tools">
           <input type="search" id="search" placeholder="Filter runs" aria-label="Filter runs" value={filter}
             onInput={(event) => setFilter(event.currentTarget.value)} />
+          {served && <a class="button" href={link(["search"], {})}>Search all rollouts</a>}
           {chosen.length > 1
             ? <a class="button primary" href={link(["compare", ...chosen])}>Compare the {chosen.length === 2 ? "two" : chosen.length}</a>
             : <span class="quiet wide-only">Tick runs to compare them</span>}
@@ -129,7 +130,7 @@ export function Runs() {
                 </td>
                 {priced && <td class="number" data-label="Cost">{run.cost?.total === null || !run.cost ? "–" : `$${run.cost.total.toFixed(2)}`}</td>}
                 <td class="number" data-label="Speed">
-                  <div>{run.state.per_second === null ? "–" : `${short(run.state.per_second)}/s`}</div>
+                  <div>{run.state.per_second === null ? "–" : speed(run.state.per_second)}</div>
                   {run.state.control?.paused && <div class="quiet small">paused</div>}
                   {run.state.seconds_left !== null && <div class="quiet small">{seconds(run.state.seconds_left)} left</div>}
                 </td>

@@ -51,6 +51,7 @@ export function CountBar({ counts, total }: { counts: Counts; total: number | nu
       <i class="completed" style={{ width: `${(counts.completed / all) * 100}%` }} />
       <i class="masked" style={{ width: `${(counts.masked / all) * 100}%` }} />
       <i class="failed" style={{ width: `${(counts.failed / all) * 100}%` }} />
+      <i class="ended" style={{ width: `${(counts.ended_early / all) * 100}%` }} />
     </span>
   );
 }
@@ -58,10 +59,10 @@ export function CountBar({ counts, total }: { counts: Counts; total: number | nu
 export interface Bar { name: ComponentChildren; value: number; shown?: string; kind?: string; href?: string; title?: string; red?: number }
 
 /** Bars beside their names, with the numbers as text. */
-export function Bars({ rows, total, empty }: { rows: Bar[]; total?: number; empty: string }) {
+export function Bars({ rows, total, empty, most: longest }: { rows: Bar[]; total?: number; empty: string; most?: number }) {
   const [all, setAll] = useState(false);
   if (!rows.length) return <p class="quiet">{empty}</p>;
-  const most = Math.max(...rows.map((row) => row.value), 1e-12);
+  const most = longest ?? Math.max(...rows.map((row) => row.value), 1e-12);
   const sum = total ?? rows.reduce((a, row) => a + row.value, 0);
   return (
     <>
