@@ -39,10 +39,11 @@ def rollout(
     receipt: str | None = "aaaaaaaaaaaa.bbbbbbbbbbbb.cccccccccccc",
     calls: list[dict[str, Any]] | None = None,
     expected: Any = "cold",
+    fields: dict[str, Any] | None = None,
     **verdict: Any,
 ) -> Rollout:
     """A completed or masked rollout; a short answer unless `items` are given."""
-    row = {"responses_create_params": {"input": prompt}, "expected_answer": expected}
+    row = {"responses_create_params": {"input": prompt}, "expected_answer": expected, **(fields or {})}
     job = Job(rollout_id(task, repeat), task, repeat, Task.unchecked(row), row, environment=environment)
     output = list(items) if items is not None else [message(f"It is cold, says number {repeat}.")]
     made = Rollout(job, response=Response.of(*output, model="tiny", tools=list(tools)), receipt=receipt)

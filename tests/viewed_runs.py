@@ -19,6 +19,7 @@ import rollout_files
 from ludus.errors import Failure
 from ludus.response import Item, function_call, function_call_output, message, reasoning
 from ludus.rollout import Rollout
+from ludus.thread import Thread
 from ludus.tokens import TokenLog, Tokens
 
 SEARCH = {
@@ -200,6 +201,75 @@ def write_judged_run(folder: Path) -> Path:
     made = rollout_files.rollout("judged", 0, 1.0, extracted_answer="chilly", judge_evaluations=[evaluation])
     rollout_files.write(folder / "rollouts.jsonl", [made])
     return folder
+
+
+def write_harness_run(folder: Path) -> Path:
+    """A rollout of a program with sub-agents, side calls and restored items."""
+    asked = "Please find every place that calls the old function and list the files."
+    items = [
+        reasoning("I should ask somebody to look."),
+        function_call("task", {"prompt": asked}, call_id="c1"),
+        function_call_output("c1", "src/a.py and src/b.py"),
+        message("The old function is called in two files."),
+    ]
+    made = rollout_files.rollout("harness", 0, 1.0, items=items, environment="repairs", thread_rewards={"agent-1": 0.5})
+    made.calls = [{"items": 2, "at": 0}, {"items": 1, "at": 3, "restored": 2}]
+    user = {"role": "user", "content": asked}
+    looked = [user, function_call("grep", {"pattern": "old("}, call_id="g1"), function_call_output("g1", "src/a.py:3")]
+    deeper = [{"role": "user", "content": "Read src/a.py for me."}, message("It calls old() once.")]
+    title = [{"role": "user", "content": "Write a title of this session."}, message("Finding the old function")]
+    made.threads = [
+        Thread("agent-1", "agent", "main", "You search.", [], [*looked, message("Two files.")], _at(1, 3)),
+        Thread("agent-2", "agent", "agent-1", None, [], deeper, _at(1)),
+        Thread("side-1", "side", None, None, [], title, _at(1)),
+        Thread("side-2", "side", None, None, [], title, _at(1)),
+    ]
+    assert made.response is not None
+    made.response.data["metadata"] = {"restored_items": "2", "kept_calls": "1"}
+    rollout_files.write(folder / "rollouts.jsonl", [made])
+    return folder
+
+
+def sound() -> str:
+    """A tenth of a second of silence as WAV, in base64."""
+    samples = bytes(1600)
+    head = struct.pack(
+        "<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + 1600, b"WAVE", b"fmt ", 16, 1, 1, 8000, 16000, 2, 16, b"data", 1600
+    )
+    return base64.b64encode(head + samples).decode()
+
+
+def write_spoken_run(folder: Path) -> Path:
+    """A rollout with a sound in its prompt, an image in an output, both in its row, and logprobs of its answer."""
+    prompt = [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": sound(), "format": "wav"}}]}]
+    entries = [
+        {"token": "It", "logprob": -0.01, "top_logprobs": []},
+        {"token": " is", "logprob": -0.02, "top_logprobs": []},
+        {"token": " cold", "logprob": -0.5, "top_logprobs": [_likely(" cold", -0.5), _likely(" warm", -1.0)]},
+    ]
+    answer = {"type": "output_text", "text": "It is cold", "logprobs": entries}
+    items = [
+        function_call("look", {}, call_id="c1"),
+        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_image", "image_url": picture()}]},
+        {"type": "message", "role": "assistant", "content": [answer]},
+    ]
+    fields = {
+        "photo": picture(),
+        "speech": {"data": sound(), "format": "wav"},
+        "fake": "data:audio/wav;base64,PHNjcmlwdD4=",
+    }
+    calls: list[dict[str, Any]] = [{"items": 1}, {"items": 1, "policy_version": "step-7"}]
+    made = rollout_files.rollout("spoken", 0, 1.0, items=items, prompt=prompt, fields=fields, calls=calls)
+    rollout_files.write(folder / "rollouts.jsonl", [made])
+    return folder
+
+
+def _likely(token: str, logprob: float) -> dict[str, Any]:
+    return {"token": token, "logprob": logprob}
+
+
+def _at(*places: int) -> list[dict[str, Any]]:
+    return [{"items": 1, "at": place} for place in places]
 
 
 def write_training(

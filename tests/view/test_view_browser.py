@@ -29,6 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     viewed_runs.write_run(found / "first", tasks=12)
     viewed_runs.write_run(found / "second", tasks=12, seed=2)
     viewed_runs.write_judged_run(found / "judged")
+    viewed_runs.write_harness_run(found / "harness")
+    viewed_runs.write_spoken_run(found / "spoken")
     viewed_runs.write_hostile_run(found / "hostile")
     return found
 
@@ -212,12 +214,19 @@ def test_a_note_is_saved_and_a_tag_becomes_a_filter(tab: Tab):
 def test_an_environment_is_played_from_the_page(tab: Tab):
     tab.open("/play", ".play-start")
     page = tab.page
+    assert page.locator("select >> nth=0").input_value() == "example_session_state_mgmt"  # chosen from the start
     page.fill("input[type=number]", "")
     page.click("button:has-text('Start')")
     page.wait_for_selector("text=A row is a whole number from 1, not nothing.")
     page.fill("input[type=number]", "2")
     page.click("button:has-text('Start')")
     page.wait_for_selector("#line:enabled")
+    assert "increment_counter(count)" in tab.text("aside[aria-label=Tools]")
+    page.fill("#line", "increment_countr count=3")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".play .quiet:has-text('increment_counter')")  # a mistyped name is asked about
+    page.wait_for_selector("#line:enabled")
+    assert page.locator(".item.call").count() == 0
     page.fill("#line", "increment_counter count=3")
     page.keyboard.press("Shift+Enter")  # a new line, and nothing is sent
     assert page.input_value("#line") == "increment_counter count=3\n"
@@ -283,6 +292,66 @@ def test_the_answer_stands_beside_what_was_expected_and_the_judge_says_why(tab: 
     assert "They mean the same. [[A=B]]" in tab.text(".verdict-end .transcript .item.assistant")
     assert "[[A=B]]" in tab.text(".verdict-end .transcript summary")
     assert "judge_evaluations" not in tab.text("aside section")
+
+
+def test_threads_of_a_program_are_a_tree_with_folded_side_calls_and_marked_restored_turns(tab: Tab):
+    tab.open(f"/run/{tab.keys['harness']}/rollout/1", ".threads")
+    page = tab.page
+    assert "5 threads" in tab.text(".threads h2")
+    assert page.locator(".threads .tree > li > ul > li > ul > li > a").inner_text() == "agent-2"
+    assert "sub-agent · 2 calls · reward 0.500" in tab.text(".threads .tree > li > ul > li")
+    assert not page.locator("a:has-text('side-1')").is_visible()
+    marks = page.locator(".restored").all_inner_texts()
+    assert marks[0].startswith("2 items were restored: the model got them as it wrote them; 1 answers were saved")
+    assert marks[1].startswith("restored: the model got 2 items as it wrote them")
+    mark = page.locator(".conversation .restored").bounding_box()
+    answer = page.locator(".item.assistant").bounding_box()
+    assert mark is not None
+    assert answer is not None
+    assert 0 < answer["y"] - mark["y"] < 60  # it stands right before the turn
+    tab.keep("threads")
+    page.click(".threads summary")
+    page.click("a:has-text('side-1')")
+    page.wait_for_selector(".item.assistant:has-text('Finding the old function')")
+    assert "thread=side-1" in page.url
+    page.click(".threads a:has-text('agent-1')")
+    page.wait_for_selector(".item.call:has-text('grep')")
+    page.wait_for_selector(".item.system:has-text('You search.')")
+    page.click(".threads a:has-text('main')")
+    page.wait_for_selector(".item.assistant:has-text('called in two files')")
+
+
+def test_tokens_stand_as_text_in_the_conversation_with_probabilities_and_alternatives(tab: Tab):
+    tab.open(f"/run/{tab.keys['spoken']}/rollout/1", "button:has-text('Token probabilities')")
+    page = tab.page
+    page.click("button:has-text('Token probabilities')")
+    page.wait_for_selector(".written .token")
+    words = page.locator(".written .token")
+    assert words.all_inner_texts() == ["It", " is", " cold"]
+    assert words.nth(2).get_attribute("title") == '" cold": 61 %\nor " warm": 37 %\npolicy step-7'
+    assert "lp1" in (words.nth(2).get_attribute("class") or "")
+    assert "policy step-7" in tab.text(".written h3")
+    tab.keep("written")
+    page.click("button:has-text('Token probabilities')")
+    page.wait_for_selector(".item.assistant:not(.written)")
+    tab.open(f"/run/{tab.keys['first']}/rollout/1", "button:has-text('Token probabilities')")
+    page.click("button:has-text('Token probabilities')")
+    page.wait_for_selector(".written .token")
+    assert words.first.inner_text().isdigit()  # no tokenizer is known: ids
+    assert "Text needs the tokenizer" in tab.text(".conversation")
+    page.wait_for_selector(".output:has-text('A-1000')")  # outputs of tools stay
+
+
+def test_images_and_sounds_of_rows_and_outputs_are_shown(tab: Tab):
+    tab.open(f"/run/{tab.keys['spoken']}/rollout/1", "audio.sound")
+    page = tab.page
+    assert page.locator(".item.user audio.sound").count() == 1
+    assert page.locator(".output img.picture").count() == 1
+    seconds = page.wait_for_function("() => document.querySelector('audio.sound').duration || null").json_value()
+    assert seconds == pytest.approx(0.1, abs=0.02)  # the browser could read it
+    tab.open(f"/run/{tab.keys['spoken']}/rollout/1?tab=task", ".stack img.picture")
+    assert page.locator(".stack audio.sound").count() == 1
+    assert page.locator(".stack .j-text:has-text('data:audio/wav')").count() == 1  # no sound, by its first bytes
 
 
 def test_one_search_finds_rollouts_of_all_runs(tab: Tab):
@@ -371,6 +440,8 @@ def test_no_page_has_a_barrier_or_is_wider_than_the_window(tab: Tab):
         f"/diff/{first}/1/2": ".diff",
         f"/run/{tab.keys['judged']}/rollout/1": ".verdict-end",
         "/search?q=refunded": "table.rollouts",
+        f"/run/{tab.keys['harness']}/rollout/1": ".threads",
+        f"/run/{tab.keys['spoken']}/rollout/1": "audio.sound",
         f"/run/{hostile}/rollout/1": ".item.assistant",
     }
     for place, shown in places.items():

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rollout_files
 import viewed_runs
 from viewing import Visitor, until_indexed, viewing
 
+from ludus.view.live import LiveRuns
 from ludus.view.serving import Viewer
+from ludus.view.written import written_payload
 
 
 @pytest.fixture(scope="module")
@@ -199,3 +202,61 @@ def test_without_an_offered_environment_play_names_the_flag(visitor: Visitor):
         status, _, body = visitor.send("POST", f"/api/play/{path}", {"environment": "mcqa"})
         assert status == 403
         assert b"--play ENV" in body
+
+
+class Letters:
+    """A tokenizer whose tokens are letters."""
+
+    name = "letters"
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        return [chr(token) for token in ids]
+
+
+def test_ids_become_text_with_a_tokenizer_and_get_the_alternatives_of_the_answer(tmp_path: Path):
+    entries = [
+        {
+            "token": "o",
+            "logprob": -0.2,
+            "top_logprobs": [{"token": "o", "logprob": -0.2}, {"token": "a", "logprob": -2.0}],
+        },
+        {"token": "k", "logprob": -0.1},
+    ]
+    answer = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "ok", "logprobs": entries}],
+    }
+    call = {"items": 1, "prefix": 0, "prompt_ids": [1], "generated_ids": [60, 111, 107], "logprobs": [-0.3, -0.2, -0.1]}
+    calls = [{**call, "policy_version": 4}, {"items": 0}]
+    rollout_files.write(tmp_path / "rollouts.jsonl", [rollout_files.rollout("t", 0, 1.0, items=[answer], calls=calls)])
+    runs = LiveRuns([tmp_path], {})
+    runs.index_all()
+    (run,) = runs.runs.values()
+    tokens, nothing = written_payload(run.index, 1, Letters())["calls"]  # type: ignore[arg-type]
+    assert tokens["policy"] == "4"
+    assert tokens["tokens"] == [
+        ["<", 60, -0.3, None],
+        ["o", 111, -0.2, [["o", -0.2], ["a", -2.0]]],
+        ["k", 107, -0.1, None],
+    ]
+    assert nothing["tokens"] is None
+    (without, _) = written_payload(run.index, 1, None)["calls"]
+    assert [token[0] for token in without["tokens"]] == ["o", "k"]
+
+
+def test_threads_of_a_rollout_are_listed_and_read_one_by_one(tmp_path: Path):
+    viewed_runs.write_harness_run(tmp_path / "run")
+    with viewing(tmp_path) as viewer:
+        until_indexed(viewer)
+        visitor = Visitor(viewer)
+        (run,) = visitor.ask("runs")["runs"]
+        shown = visitor.ask("rollout", run=run["key"], id=1)
+        thread = visitor.ask("items", run=run["key"], id=1, thread="agent-1")
+        nothing = visitor.ask("items", run=run["key"], id=1, thread="../main")
+    listed = [(each["name"], each["kind"], each["parent"], each["calls"]) for each in shown["threads"]]
+    assert listed[:2] == [("agent-1", "agent", "main", 2), ("agent-2", "agent", "agent-1", 1)]
+    assert shown["restored"] == {"restored_items": "2", "kept_calls": "1"}
+    assert (thread["total"], [call["at"] for call in thread["calls"]]) == (5, [2, 4])
+    assert thread["items"][0] == {"role": "system", "content": "You search."}
+    assert nothing == {"items": [], "skip": 0, "total": 0, "calls": []}

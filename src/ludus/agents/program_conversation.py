@@ -108,6 +108,8 @@ class ProgramConversation:
         self.sent, self.last, self.unread = items, response, None
         self.history = turn.items.extended(response.output)
         self.calls[-1]["at"] = len(self.record)
+        if turn.changed:
+            self.calls[-1]["restored"] = turn.changed
         self.record += response.output
 
     def _turn(self, echo: Echo, items: list[Item], known: int) -> Turn:

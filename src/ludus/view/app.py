@@ -56,8 +56,9 @@ class ViewApp(App):
         self._route("run", lambda run, _: run.overview(runs.prices))
         self._route("rollouts", _rollouts)
         self._route("rollout", lambda run, asked: rollout_payload(run.index, _id(asked), *_list_of(asked)))
-        self._route("items", lambda run, asked: items_page(run.index, _id(asked), _number(asked, "skip", 0)))
+        self._route("items", _items)
         self._route("tokens", lambda run, asked: _tokens(run, asked, tokenizer))
+        self._route("written", lambda run, asked: _written(run, asked, tokenizer))
         self._route("compare", self._compare)
         self.routes["GET", "/api/experiment"] = self._of_folder(_experiment)
         self.routes["GET", "/api/search"] = self._of_folder(_search)
@@ -204,10 +205,20 @@ def _rollouts(run: LiveRun, asked: Parameters) -> Any:
         return {**page, "index": run.index.progress(database)}
 
 
+def _items(run: LiveRun, asked: Parameters) -> Any:
+    return items_page(run.index, _id(asked), _number(asked, "skip", 0), asked.get("thread", ""))
+
+
 def _tokens(run: LiveRun, asked: Parameters, tokenizer: Tokenizer | None) -> Any:
     from ludus.view.trainer import trainer_payload
 
     return trainer_payload(run.index, _id(asked), tokenizer)
+
+
+def _written(run: LiveRun, asked: Parameters, tokenizer: Tokenizer | None) -> Any:
+    from ludus.view.written import written_payload
+
+    return written_payload(run.index, _id(asked), tokenizer)
 
 
 def _list_of(asked: Parameters) -> tuple[str, str]:

@@ -20,21 +20,32 @@ MAX_TOKENS = 30_000
 
 def call_entropies(row: Row) -> list[list[float | None]]:
     """The entropy of each token of each model call, in nats. Empty for a call without the data."""
-    response = row.get("response")
-    output = items_of(response.get("output")) if isinstance(response, dict) else []
-    entropies, at = list[list[float | None]](), 0
-    for call in items_of(row.get("model_calls")):
-        while at < len(output) and _is_input(output[at]):
-            at += 1
-        count = call.get("items")
-        count = count if isinstance(count, int) and count > 0 else 0
+    entropies = list[list[float | None]]()
+    for call, entries in zip(items_of(row.get("model_calls")), answer_logprobs(row), strict=True):
         stored = call.get("entropies")
         if isinstance(stored, list):
             entropies.append([finite_number(value) for value in stored[:MAX_TOKENS]])
         else:
-            entropies.append([lower_bound(entry) for entry in _entries(output[at : at + count])])
-        at += count
+            has_alternatives = any(entry.get("top_logprobs") for entry in entries)
+            entropies.append([lower_bound(entry) for entry in entries] if has_alternatives else [])
     return entropies
+
+
+def answer_logprobs(row: Row) -> list[list[Row]]:
+    """The entries of `logprobs` that each model call's answer has for its text: a token each, with alternatives."""
+    response = row.get("response")
+    output = items_of(response.get("output")) if isinstance(response, dict) else []
+    answers, at = list[list[Row]](), 0
+    for call in items_of(row.get("model_calls")):
+        if type(call.get("at")) is int and call["at"] >= 0:
+            at = call["at"]
+        while at < len(output) and _is_input(output[at]):
+            at += 1
+        count = call.get("items")
+        count = count if isinstance(count, int) and count > 0 else 0
+        answers.append(list(_entries(output[at : at + count])))
+        at += count
+    return answers
 
 
 def lower_bound(entry: Row) -> float | None:
@@ -57,8 +68,7 @@ def _entries(items: list[Row]) -> Iterator[Row]:
         for part in items_of(item.get("content")):
             entries = items_of(part.get("logprobs"))[:left]
             left -= len(entries)
-            if any(entry.get("top_logprobs") for entry in entries):
-                yield from entries
+            yield from entries
 
 
 def _is_input(item: Row) -> bool:

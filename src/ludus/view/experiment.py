@@ -65,8 +65,8 @@ def runs_below(runs: LiveRuns, at: str) -> list[LiveRun]:
 
 
 def members_of(runs: LiveRuns, at: str) -> list[ExperimentRun]:
-    """The runs below a folder with their curves, by name."""
-    return [ExperimentRun(run, short_name(run.run.name, at), run.curve()) for run in runs_below(runs, at)]
+    """The runs below a folder with their curves, by name; without those that are not ready."""
+    return [ExperimentRun(run, short_name(run.run.name, at), run.curve()) for run in runs.ready(runs_below(runs, at))]
 
 
 def experiment_payload(runs: LiveRuns, at: str, figure: str) -> dict[str, Any]:
@@ -87,7 +87,8 @@ def experiment_payload(runs: LiveRuns, at: str, figure: str) -> dict[str, Any]:
         "settings": columns.names,
         "settings_left_out": columns.left_out,
         "runs": lines,
-        "stale": any(member.curve.get("stale") for member in members),
+        "preparing": (preparing := len(runs_below(runs, at)) - len(members)),
+        "stale": preparing > 0 or any(member.curve.get("stale") for member in members),
     }
 
 

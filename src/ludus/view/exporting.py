@@ -22,8 +22,9 @@ from ludus.view.experiment import experiment_payload
 from ludus.view.listing import rollouts_page
 from ludus.view.live import LiveRuns, runs_payload
 from ludus.view.live_run import LiveRun
-from ludus.view.one import rollout_payload
+from ludus.view.one import items_page, rollout_payload
 from ludus.view.trainer import Tokenizer, trainer_payload
+from ludus.view.written import written_payload
 
 #: How many rollouts of each run a page holds, and how many one list of the page.
 MAX_EXPORTED = 200
@@ -51,7 +52,7 @@ def export_page(runs: LiveRuns, to: Path, query: str, tokenizer: Tokenizer | Non
         raise UserError("the built page cannot be put into one file", "Build it again: make web")
     policy = (
         f"default-src 'none'; script-src {_hashed(script)}; style-src {_hashed(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        "media-src data:; base-uri 'none'; form-action 'none'"
     )
     page = b"".join(
         (
@@ -69,8 +70,8 @@ def publish(runs: LiveRuns, to: Path, query: str, tokenizer: Tokenizer | None) -
     """Write a static site: the page, and a file for each answer."""
     if to.exists() and any(to.iterdir()) and not (to / "ludus-view.txt").exists():
         raise UserError(f"{to} holds other files", "Name an empty folder, or one that ludus view --publish wrote")
-    allowed = "script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'"
-    policy = f"default-src 'none'; {allowed}"
+    allowed = "script-src 'self'; style-src 'self'; img-src 'self' data:; media-src data:; connect-src 'self'"
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'"
     head = _head(policy) + b'<meta name="ludus-data" content="data/"><link rel="stylesheet" href="app.css"></head>'
     body = b'<body><div id="app"></div><script type="module" src="app.js"></script></body></html>\n'
     count = size = 0
@@ -92,6 +93,9 @@ def published_name(address: str) -> str:
 
 def _answers(runs: LiveRuns, query: str, most: int, tokenizer: Tokenizer | None) -> Answers:
     listed = list(runs.runs.values())
+    for run in listed:
+        run.headline(runs.prices)
+        run.curve()
     folders = runs_payload(runs)
     yield "/api/runs", folders
     for at in ["", *(folder["at"] for folder in folders["folders"])] if len(listed) > 1 else []:
@@ -128,8 +132,12 @@ def _rollouts(run: LiveRun, query: str, most: int, tokenizer: Tokenizer | None) 
         for name in ("repeats", "branches"):
             payload["related"][name] = [entry for entry in payload["related"][name] if entry["id"] in inside]
         yield _address("rollout", run=key, id=entry["id"], sort="order"), payload
+        for thread in payload["threads"]:
+            given = {"run": key, "id": entry["id"], "skip": 0, "thread": thread["name"]}
+            yield _address("items", **given), items_page(run.index, entry["id"], 0, thread["name"])
         if payload["facts"]["has_tokens"]:
             yield _address("tokens", run=key, id=entry["id"]), trainer_payload(run.index, entry["id"], tokenizer)
+            yield _address("written", run=key, id=entry["id"]), written_payload(run.index, entry["id"], tokenizer)
 
 
 def _address(path: str, **parameters: Any) -> str:

@@ -16,8 +16,8 @@ from ludus.http.messages import Headers, Incoming, Refusal, Reply
 from ludus.runtime.numbers import whole_number
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 SECURITY_HEADERS: Headers = [
     (b"content-security-policy", POLICY.encode()),

@@ -28,6 +28,9 @@ log = logging.getLogger("ludus.view")
 LOOK_EVERY = 1.0
 SEARCH_EVERY = 5.0
 
+#: How many seconds one page waits for figures that were not computed yet.
+PATIENCE = 0.5
+
 #: After smaller pieces a thread waits: many small pieces of a growing journal cost more than a few large ones.
 LITTLE = 1 << 20
 
@@ -95,11 +98,23 @@ class LiveRuns:
 
     def headlines(self) -> list[dict[str, Any]]:
         """The lines of the list of runs, without runs that were deleted or whose index is being rebuilt."""
-        lines = []
-        for run in list(self.runs.values()):
+        return [line for run in list(self.runs.values()) if (line := self._headline(run)) is not None]
+
+    def ready(self, runs: list[LiveRun]) -> list[LiveRun]:
+        """The runs whose figures are known or can be computed in `PATIENCE` seconds. The others are prepared soon."""
+        began, ready = monotonic(), list[LiveRun]()
+        for run in runs:
             with contextlib.suppress(UserError):
-                lines.append(run.headline(self.prices))
-        return lines
+                if run.is_ready(self.prices) or monotonic() - began < PATIENCE:
+                    run.headline(self.prices)
+                    run.curve()
+                    ready.append(run)
+        return ready
+
+    def _headline(self, run: LiveRun) -> dict[str, Any] | None:
+        with contextlib.suppress(UserError):
+            return run.headline(self.prices)
+        return None
 
     def versions(self) -> dict[str, int]:
         """A number for each run that changes when its pages would."""
@@ -139,12 +154,19 @@ class LiveRuns:
 
 
 def runs_payload(runs: LiveRuns) -> dict[str, Any]:
-    """The list of runs: those being written first, then the newest, and the folders that hold several."""
-    lines = runs.headlines()
+    """The list of runs: those being written first, then the newest, and the folders that hold several.
+
+    Runs that are not ready come later: `preparing` is their number, and the page asks again.
+    """
+    every = list(runs.runs.values())
+    ready = runs.ready(every)
+    lines = [line for run in ready if (line := run.headline(runs.prices))]
     lines.sort(key=lambda line: str(line["started"] or ""), reverse=True)
     lines.sort(key=lambda line: not line["state"]["running"])
     folders = folders_of(line["name"] for line in lines)
-    return {"runs": lines, "paths": [str(path) for path in runs.paths], "folders": folders}
+    preparing = len(every) - len(ready)
+    shown = {"runs": lines, "paths": [str(path) for path in runs.paths], "folders": folders}
+    return {**shown, "preparing": preparing, "stale": preparing > 0}
 
 
 def _be_nice() -> None:

@@ -23,7 +23,7 @@ from ludus.view.cards import cards_of
 from ludus.view.curves import curve_of
 from ludus.view.index import RunIndex
 from ludus.view.places import ViewedRun
-from ludus.view.remembered import remembered
+from ludus.view.remembered import is_remembered, remembered
 from ludus.view.rolling import rolling_reward
 from ludus.view.summary import headline, overview
 from ludus.view.texts import TextHelper
@@ -108,6 +108,16 @@ class LiveRun:
             "state": self.state(described, figures["counts"]["dispatched"]),
             "problem": self.problem,
         }
+
+    def is_ready(self, prices: dict[str, Price]) -> bool:
+        """Whether the run's line in the list of runs, and its curve, are known without computing them."""
+        described = self.run.described()
+        model = str(_object(_object(described.get("identity")).get("model")).get("name") or "")
+        settings = prices, model, self.run.scales, self._planned_tasks(described)
+        return all(
+            name in self._kept or is_remembered(self.index, name, asked)
+            for name, asked in (("headline", settings), ("curve", self.run.scales))
+        )
 
     def curve(self) -> dict[str, Any]:
         """The points of the run's learning curve."""

@@ -18,6 +18,7 @@ from ludus.store.parsing import parse
 from ludus.view.facts import items_of
 from ludus.view.index import RunIndex
 from ludus.view.listing import neighbours
+from ludus.view.rollout_threads import restored_counts, thread_items, threads_of
 
 #: How many items of a trajectory one reply holds, and how many characters of one text.
 PAGE = 200
@@ -31,8 +32,8 @@ MAX_RELATED = 400
 #: How many steps of a rollout are drawn on its line of time: the longest ones.
 MAX_STEPS = 1000
 
-#: An image as data may be longer than a text: cut, it would not be an image.
-MAX_IMAGE = 8_000_000
+#: An image or a sound as data may be longer than a text: cut, it would be neither.
+MAX_MEDIA = 8_000_000
 
 _TOKEN_FIELDS = ("prompt_ids", "generated_ids", "logprobs")
 
@@ -71,17 +72,24 @@ def rollout_payload(index: RunIndex, rollout: int, query: str, sort: str) -> dic
         "steps": _longest(steps),
         "steps_total": len(steps),
         "usage": clipped(_object(row.get("usage")) or _object(response.get("usage"))),
+        "threads": clipped(threads_of(row)),
+        "restored": restored_counts(row),
         "tool_errors": clipped(items_of(row.get("tool_errors"))),
         "response": clipped({key: value for key, value in response.items() if key not in ("output", "tools", "usage")}),
     }
 
 
-def items_page(index: RunIndex, rollout: int, skip: int) -> dict[str, Any]:
-    """The next items of a trajectory."""
+def items_page(index: RunIndex, rollout: int, skip: int, thread: str = "") -> dict[str, Any]:
+    """The next items of a trajectory, or of a thread beside the main one."""
     _, row = read_row(index, rollout)
-    output = items_of(_object(row.get("response")).get("output"))
-    skip = max(skip, 0)
-    return {"items": clipped(output[skip : skip + PAGE]), "skip": skip, "total": len(output)}
+    calls = list[Row]()
+    if thread:
+        output, calls = thread_items(row, thread)
+    else:
+        output = items_of(_object(row.get("response")).get("output"))
+    skip, most = max(skip, 0), PAGE if not thread else MAX_ENTRIES
+    shown = {"items": clipped(output[skip : skip + most]), "skip": skip, "total": len(output)}
+    return {**shown, "calls": [_call(call) for call in calls[:MAX_ENTRIES]]} if thread else shown
 
 
 def read_row(index: RunIndex, rollout: int) -> tuple[sqlite3.Row, Row]:
@@ -98,16 +106,21 @@ def read_row(index: RunIndex, rollout: int) -> tuple[sqlite3.Row, Row]:
 def clipped(value: Any, depth: int = MAX_DEPTH) -> Any:
     """The value with long texts cut. A cut text is `{"cut": TEXT, "length": N}`."""
     if isinstance(value, str):
-        if len(value) <= MAX_TEXT or (value.startswith("data:image/") and len(value) <= MAX_IMAGE):
+        if len(value) <= MAX_TEXT or (value.startswith(("data:image/", "data:audio/")) and len(value) <= MAX_MEDIA):
             return value
         return {"cut": value[:MAX_TEXT], "length": len(value)}
     if isinstance(value, (dict, list)) and depth <= 0:
         return "…"
     if isinstance(value, dict):
-        return {key: clipped(value[key], depth - 1) for key in list(value)[:MAX_ENTRIES]}
+        names = list(value)[:MAX_ENTRIES]
+        return {name: value[name] if _is_sound(value, name) else clipped(value[name], depth - 1) for name in names}
     if isinstance(value, list):
         return [clipped(entry, depth - 1) for entry in value[:MAX_ENTRIES]]
     return value
+
+
+def _is_sound(value: Row, name: str) -> bool:
+    return name == "data" and "format" in value and isinstance(value[name], str) and len(value[name]) <= MAX_MEDIA
 
 
 def _prompt(asked: Row) -> list[Row]:

@@ -115,6 +115,7 @@ class PlayTable(PersonSeat):
             "state": self.state,
             "as": "model" if self.as_model else "user",
             "tools": [signature(entry) for entry in self.tools],
+            "abouts": {signature(entry): str(entry.get("description") or "")[:500] for entry in self.tools},
             "result": self.result,
             "problem": self.problem,
         }

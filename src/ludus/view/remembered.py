@@ -21,15 +21,25 @@ def remembered(index: RunIndex, name: str, settings: Any, compute: Callable[[sql
     """
     with index.reading() as database:
         state = _state(database, settings)
-        row = database.execute("SELECT content FROM remembered WHERE name = ? AND state = ?", (name, state)).fetchone()
-        if row is not None:
-            return orjson.loads(row["content"])
+        if (content := _stored(database, name, state)) is not None:
+            return orjson.loads(content)
         figures, progress = compute(database), index.progress(database)
     if progress["bytes"] and progress["facts"] == progress["bytes"]:
         with contextlib.suppress(UserError), index.writing() as database:
             values = name, state, orjson.dumps(figures)
             database.execute("INSERT OR REPLACE INTO remembered VALUES (?, ?, ?)", values)
     return figures
+
+
+def is_remembered(index: RunIndex, name: str, settings: Any) -> bool:
+    """Whether the figures `name` are stored, so that they need not be computed."""
+    with index.reading() as database:
+        return _stored(database, name, _state(database, settings)) is not None
+
+
+def _stored(database: sqlite3.Connection, name: str, state: str) -> bytes | None:
+    row = database.execute("SELECT content FROM remembered WHERE name = ? AND state = ?", (name, state)).fetchone()
+    return None if row is None else row["content"]
 
 
 def _state(database: sqlite3.Connection, settings: Any) -> str:

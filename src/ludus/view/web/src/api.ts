@@ -52,12 +52,16 @@ export interface Related {
   id: number; rollout_id: string; repeat: number; attempt: number; final: number; outcome: string;
   reward: number | null; parent: string | null; branch_turn: number;
 }
+export interface ThreadLine {
+  name: string; kind: string; parent: string | null; calls: number; items: number; asked: string; restored: number; reward: number | null;
+}
 export interface OneRollout {
   id: number; run_name: string; facts: Json; place: { file: string; line: number; bytes: number }; note: string; tags: string[];
   around: { previous: number | null; next: number | null; place: number | null; total: number };
   related: { repeats: Related[]; branches: Related[]; root: string | null };
   prompt: Item[]; tools: Item[]; items: Item[]; items_total: number; calls: Item[]; verdict: Json; failure: Json;
   task: Json; timings: Record<string, number>; steps: [number, string, number, number][]; steps_total: number; usage: Json; tool_errors: Item[]; response: Json;
+  threads: ThreadLine[]; restored: Record<string, string>;
 }
 
 export type Given = Record<string, string | number>;

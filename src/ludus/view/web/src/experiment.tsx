@@ -20,7 +20,7 @@ export interface ExperimentLine {
 }
 export interface Folder { at: string; runs: number }
 interface Shown {
-  at: string; folders: Folder[]; figures: string[]; figure: string; series: Series[]; settings: string[]; settings_left_out: number; runs: ExperimentLine[];
+  at: string; folders: Folder[]; figures: string[]; figure: string; series: Series[]; settings: string[]; settings_left_out: number; runs: ExperimentLine[]; preparing: number;
 }
 
 const NAMES: Record<string, string> = {
@@ -51,7 +51,7 @@ export function Experiment({ given }: { given: Record<string, string> }) {
   return (
     <main id="main" class="experiment">
       <header class="page-head"><div><h1>{at ? visible(at) : "All runs"} <span class="count">{whole(data.runs.length)}</span></h1>
-        <p class="quiet">{plural(data.series.length, "curve")} of {plural(data.runs.length, "run")}, {short(data.runs.reduce((sum, run) => sum + run.counts.dispatched, 0))} rollouts</p></div>
+        <p class="quiet">{plural(data.series.length, "curve")} of {plural(data.runs.length, "run")}, {short(data.runs.reduce((sum, run) => sum + run.counts.dispatched, 0))} rollouts{data.preparing > 0 && `. ${plural(data.preparing, "run")} being prepared`}</p></div>
         <nav class="tools" aria-label="In this folder">{served && <a class="button" href={link(["search"], { at })}>Search all rollouts</a>}{data.folders.slice(0, 8).map((folder) => <a key={folder.at} class="button" href={link(["experiment"], { at: folder.at })}>{visible(inside(folder.at, at))} <span class="count">{folder.runs}</span></a>)}</nav>
       </header>
       <Card title={figureName(data.figure)} wide note="the band is the 95 % interval of the mean">

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { Item, Json } from "./api";
 import { reward } from "./format";
-import { imageData, JsonView, parsed, Text, visible } from "./text";
+import { imageData, JsonView, media, parsed, Text, visible } from "./text";
 
 export interface Block { item: Item; output?: Item; at: number }
 
@@ -54,7 +54,8 @@ function Part({ part, words }: { part: Json; words: string[] }) {
     if (image) return <img class="picture" src={image} alt="From the rollout" loading="lazy" />;
     return <p class="quiet">An image that is not shown: {visible(String(given).slice(0, 200))}</p>;
   }
-  return <JsonView value={part} words={words} />;
+  const sound = media(part.input_audio ?? part.audio ?? part.audio_url?.url ?? part.audio_url ?? part);
+  return <>{sound ?? <JsonView value={part} words={words} />}{sound && typeof part.transcript === "string" && <Text value={part.transcript} words={words} />}</>;
 }
 
 function Reasoning({ item, words }: { item: Item; words: string[] }) {
@@ -87,11 +88,11 @@ function Output({ item, words, alone }: { item: Item; words: string[]; alone?: b
   const value = parsed(item.output);
   const bad = typeof item.output === "string" && (ERROR.test(item.output) ||
     (value && !Array.isArray(value) && ("error" in value || "detail" in value)));
-  const parts = Array.isArray(item.output) ? item.output : Array.isArray(value) && value.some?.((part: Json) => part?.image_url) ? value : null;
+  const parts = Array.isArray(item.output) ? item.output : Array.isArray(value) && value.some?.((part: Json) => part?.image_url || part?.input_audio || part?.audio) ? value : null;
   return (
     <div class={`output${alone ? " item" : ""}${bad ? " error" : ""}`}>
       <h3>{bad ? "output, an error" : "output"}</h3>
-      {parts ? <Content content={parts} words={words} /> : value !== undefined ? <JsonView value={value} words={words} /> : <Text value={item.output ?? ""} words={words} mono />}
+      {typeof item.output === "string" && item.output.startsWith("data:") && media(item.output) || (parts ? <Content content={parts} words={words} /> : value !== undefined ? <JsonView value={value} words={words} /> : <Text value={item.output ?? ""} words={words} mono />)}
     </div>
   );
 }

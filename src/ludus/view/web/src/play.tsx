@@ -8,7 +8,7 @@ import { JsonView, visible } from "./text";
 import { Empty, Loading, Outcome, Problem } from "./ui";
 
 interface Entry { item?: Item; said?: string; typed?: boolean }
-interface Shown { entries: Entry[]; state: string; as: string; tools: string[]; result: Json; problem: string | null }
+interface Shown { entries: Entry[]; state: string; as: string; tools: string[]; abouts: Record<string, string>; result: Json; problem: string | null }
 
 /** The address holds the rollout that is played, so that it goes on after a reload. */
 export function Play({ table }: { table: string }) {
@@ -34,7 +34,7 @@ export function Play({ table }: { table: string }) {
         <p>A session runs the environment's code, so you name what may be played:</p>
         <pre>ludus view runs --play mcqa --play-model local</pre></Empty>}
       {data.environments.length > 0 && !table && <div class="play-start">
-        <label>Environment <select value={environment} onChange={(event) => setEnvironment(event.currentTarget.value)}>
+        <label>Environment <select value={environment || data.environments[0]} onChange={(event) => setEnvironment(event.currentTarget.value)}>
           {data.environments.map((name) => <option key={name} value={name}>{name}</option>)}</select></label>
         <label>Row <input type="number" min={1} value={row} onInput={(event) => setRow(event.currentTarget.value)} /></label>
         <label>You are <select value={as} onChange={(event) => setAs(event.currentTarget.value)}>
@@ -49,7 +49,7 @@ export function Play({ table }: { table: string }) {
 }
 
 function Table({ table, again }: { table: string; again: () => void }) {
-  const [shown, setShown] = useState<Shown>({ entries: [], state: "opening", as: "model", tools: [], result: null, problem: null });
+  const [shown, setShown] = useState<Shown>({ entries: [], state: "opening", as: "model", tools: [], abouts: {}, result: null, problem: null });
   const asModel = shown.as === "model";
   const [line, setLine] = useState("");
   const [said, setSaid] = useState("");
@@ -91,6 +91,7 @@ function Table({ table, again }: { table: string; again: () => void }) {
   const keyed = (event: KeyboardEvent) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event); };
   const items = shown.entries.map((entry) => entry.item ?? { type: "said", text: entry.said });
   return (
+    <div class={shown.tools.length ? "with-side" : ""}>
     <div class="conversation play">
       <h2 class="sr-only">Conversation</h2>
       {blocksOf(items).map((block) => block.item.type === "said" && shown.entries[block.at].said !== undefined
@@ -111,8 +112,10 @@ function Table({ table, again }: { table: string; again: () => void }) {
         <button type="button" onClick={() => void act("leave")}>Leave</button></form>
         : <p><button type="button" onClick={again}>Play another</button></p>}
       {shown.state !== "ended" && <p class="quiet small" id="line-keys"><kbd>Enter</kbd> sends, <kbd>Shift</kbd> <kbd>Enter</kbd> begins a new line.</p>}
-      {shown.tools.length > 0 && <p class="quiet small">Tools: {visible(shown.tools.join(", "))}</p>}
       <div ref={end} />
+    </div>
+    {shown.tools.length > 0 && <aside aria-label="Tools"><section><h2>Tools</h2><ul class="offered-tools">{shown.tools.map((tool) => <li key={tool}><code>{visible(tool)}</code>
+      {shown.abouts[tool] && <p class="quiet small">{visible(shown.abouts[tool])}</p>}</li>)}</ul></section></aside>}
     </div>
   );
 }

@@ -1,4 +1,5 @@
 // The page of one rollout: the conversation, the verdict, the times, the notes.
+import { Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, send, served, type Item, type OneRollout, type Related } from "./api";
 import { bytes, plural, reward, seconds, short, whole } from "./format";
@@ -8,15 +9,17 @@ import { useAnswer } from "./live";
 import { learnName } from "./names";
 import { go, link } from "./router";
 import { JsonView, Text, visible, wordsOf } from "./text";
+import { marksOf, Restored, ThreadConversation, Threads } from "./threads";
 import { Timeline, turnsOf } from "./timeline";
 import { Tokens } from "./tokens";
 import { Loading, Outcome, Pairs, Problem, Tabs } from "./ui";
 import { transcriptsOf, VerdictEnd } from "./verdict";
+import { WrittenBlocks, WrittenLegend, type Written } from "./written";
 
 export function Rollout({ run, id, given }: { run: string; id: number; given: Record<string, string> }) {
   const query = given.q ?? "", sort = given.sort ?? "order";
   const { data, problem, loading } = useAnswer<OneRollout>("rollout", { run, id, q: query, sort }, run, false);
-  const tab = given.tab ?? "conversation";
+  const tab = given.tab ?? "conversation", thread = given.thread ?? "main";
   const to = (next: number | null, name = tab) => next === null ? undefined
     : link(["run", run, "rollout", next], { q: query, sort: sort === "order" ? undefined : sort, tab: name === "conversation" ? undefined : name });
   const step = (next: number | null | undefined) => { const found = to(next ?? null); if (found) go(found, true); };
@@ -51,7 +54,10 @@ export function Rollout({ run, id, given }: { run: string; id: number; given: Re
           {tab === "tokens" ? <Tokens key={data.id} run={run} id={data.id} has={Boolean(facts.has_tokens)} />
             : tab === "task" ? <TaskTab data={data} />
             : tab === "raw" ? <Raw key={data.id} run={run} id={data.id} size={data.place.bytes} />
-            : <Conversation key={data.id} run={run} data={data} words={wordsOf(query)} />}
+            : <><Threads data={data} now={thread} to={(name) => link(["run", run, "rollout", id], { ...given, thread: name === "main" ? undefined : name })} />
+                <Restored counts={data.restored} />
+                {thread === "main" ? <Conversation key={data.id} run={run} data={data} words={wordsOf(query)} />
+                  : <div class="conversation"><ThreadConversation run={run} id={data.id} thread={thread} words={wordsOf(query)} /></div>}</>}
         </div>
         <Side run={run} data={data} to={to} />
       </div>
@@ -66,7 +72,7 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
   const [problem, setProblem] = useState("");
   const [wanted, setWanted] = useState<number | null>(null);
   const blocks = blocksOf(items);
-  const rewards = turnRewards(data, items);
+  const rewards = turnRewards(data, items), marks = marksOf(data.calls, items);
   const end = useRef<HTMLDivElement>(null), asking = useRef(false);
   const more = async () => {
     if (shown < blocks.length) { setShown(shown + 100); return; }
@@ -91,6 +97,14 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
     document.getElementById(`item-${wanted}`)?.scrollIntoView({ block: "center" });
     setWanted(null);
   }, [wanted]);
+  const hasTokens = Boolean(data.facts.has_tokens) || data.items.some((item) => Array.isArray(item.content) && item.content.some((part: Item) => part?.logprobs?.length));
+  const [byToken, setByToken] = useState(false);
+  const [written, setWritten] = useState<Written | null>(null);
+  const showTokens = async () => {
+    setByToken(!byToken);
+    if (written) return;
+    try { setWritten(await ask<Written>("written", { run, id: data.id })); } catch (error) { setProblem((error as Error).message); }
+  };
   const steps = Math.min(blocks.length, 2000);
   useKeys({
     r: () => setUpTo((now) => (now === null ? 1 : null)),
@@ -109,12 +123,15 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
           <input type="range" aria-label="Step of the replay" min={0} max={steps} value={upTo} onInput={(event) => setUpTo(Number(event.currentTarget.value))} />
           <button type="button" onClick={() => setUpTo(Math.min(upTo + 1, steps))}>Next step</button>
           <span class="quiet">{upTo} of {steps}</span></>}
+        {upTo === null && hasTokens && <button type="button" aria-pressed={byToken} onClick={() => void showTokens()}>Token probabilities</button>}
       </div>
       {data.tools.length > 0 && <details class="offered"><summary>{plural(data.tools.length, "tool")} offered: {visible(data.tools.map((tool) => String(tool.name ?? tool.type)).join(", ").slice(0, 200))}</summary>
         <JsonView value={data.tools} /></details>}
       {blocksOf(data.prompt).map((block) => <ItemView key={`p${block.at}`} block={block} words={words} />)}
       {data.items_total > 0 && <div class="divider"><span>the model answers</span></div>}
-      {visibleBlocks.map((block) => <ItemView key={block.at} block={block} words={words} turnReward={rewards.get(block.at)} />)}
+      {byToken && written && upTo === null ? <><WrittenLegend written={written} /><WrittenBlocks blocks={visibleBlocks} items={items} calls={data.calls} written={written} words={words} /></>
+        : visibleBlocks.map((block) => <Fragment key={block.at}>{marks.has(block.at) && <p class="restored">{marks.get(block.at)}</p>}
+        <ItemView block={block} words={words} turnReward={rewards.get(block.at)} /></Fragment>)}
       {data.failure && upTo === null && <div class={`item ${early ? "" : "failure"}`}><h3>{early ? "ended early" : `failed in stage ${visible(String(data.failure.stage))}: ${visible(String(data.failure.kind))}`}</h3>
         <Text value={data.failure.cause ?? ""} mono />{data.failure.where && <p class="quiet">{visible(String(data.failure.where))}</p>}</div>}
       {upTo === null && visibleBlocks.length === blocks.length && items.length >= data.items_total && <VerdictEnd data={data} />}

@@ -26,7 +26,7 @@ const COLUMNS: Column[] = [
 ];
 
 export function Runs() {
-  const { data, problem } = useAnswer<{ runs: RunLine[]; paths: string[]; folders: Folder[] }>("runs", {});
+  const { data, problem } = useAnswer<{ runs: RunLine[]; paths: string[]; folders: Folder[]; preparing: number }>("runs", {});
   const [sort, setSort] = useState("");
   const [filter, setFilter] = useState("");
   const [chosen, setChosen] = useState<string[]>([]);
@@ -68,7 +68,8 @@ export function Runs() {
       </header>
       {data.runs.length > 1 && <nav class="folders" aria-label="Experiments"><span class="quiet small">Curves of</span>
         {(data.folders.length ? data.folders : [{ at: "", runs: data.runs.length }]).map((folder) => <a key={folder.at} class="button" href={link(["experiment"], { at: folder.at })}>{folder.at || "all runs"} <span class="count">{folder.runs}</span></a>)}</nav>}
-      {!data.runs.length && (
+      {data.preparing > 0 && <p class="quiet" aria-live="polite">{plural(data.preparing, "run")} being prepared</p>}
+      {!data.runs.length && !data.preparing && (
         <Empty title="There is no run yet">
           <p>Collect one, and it appears here while it runs:</p>
           <pre>ludus collect mcqa --model local --output runs/first</pre>

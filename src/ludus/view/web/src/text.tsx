@@ -78,8 +78,9 @@ export function JsonView({ value, words = [] }: { value: Json; words?: string[] 
 function Value({ value, depth, words }: { value: Json; depth: number; words: string[] }) {
   if (value === null || typeof value === "boolean") return <span class="j-word">{String(value)}</span>;
   if (typeof value === "number") return <span class="j-number">{String(value)}</span>;
-  if (typeof value === "string") return <LongString text={value} words={words} />;
+  if (typeof value === "string") return (value.startsWith("data:") && media(value)) || <LongString text={value} words={words} />;
   if (value && typeof value.cut === "string" && typeof value.length === "number") return <LongString text={value.cut} words={words} />;
+  if (typeof value.data === "string" && typeof value.format === "string") { const sound = media(value); if (sound) return <>{sound}</>; }
   const list = Array.isArray(value);
   const entries: [string, Json][] = list ? value.map((each: Json, index: number) => [String(index), each]) : Object.entries(value);
   if (!entries.length) return <span>{list ? "[]" : "{}"}</span>;
@@ -115,6 +116,32 @@ function LongString({ text, words }: { text: string; words: string[] }) {
       {long && !open && <button type="button" class="more" onClick={() => setOpen(true)}>… {whole(text.length)} characters</button>}
     </span>
   );
+}
+
+const SOUND = /^data:audio\/(wav|x-wav|mpeg|mp3|ogg|flac);base64,([A-Za-z0-9+/]+={0,2})$/;
+const SOUND_BEGINS: [string, (head: string) => boolean][] = [
+  ["wav", (head) => head.startsWith("RIFF") && head.slice(8, 12) === "WAVE"],
+  ["mpeg", (head) => head.startsWith("ID3") || (head.charCodeAt(0) === 0xff && (head.charCodeAt(1) & 0xe0) === 0xe0)],
+  ["ogg", (head) => head.startsWith("OggS")],
+  ["flac", (head) => head.startsWith("fLaC")],
+];
+
+/** The address of a sound that the record holds as data: a data URL, or an object with `data` and `format`. Its kind is told by its first bytes; null for anything else. */
+export function soundData(given: Json): string | null {
+  const data = typeof given === "string" ? SOUND.exec(given)?.[2] : given && typeof given === "object" && typeof given.format === "string" ? given.data : null;
+  if (typeof data !== "string" || !/^[A-Za-z0-9+/]+={0,2}$/.test(data)) return null;
+  try {
+    const head = atob(data.slice(0, 24)), kind = SOUND_BEGINS.find(([, begins]) => begins(head));
+    return kind ? `data:audio/${kind[0]};base64,${data}` : null;
+  } catch { return null; }
+}
+
+/** An image or a sound that the record holds as data; null for anything else. */
+export function media(given: Json): ComponentChildren {
+  const image = imageData(given);
+  if (image) return <img class="picture" src={image} alt="From the rollout" loading="lazy" />;
+  const sound = soundData(given);
+  return sound ? <audio class="sound" controls preload="metadata" src={sound} aria-label="Sound from the rollout" /> : null;
 }
 
 const IMAGE = /^data:image\/(png|jpeg|webp|gif);base64,([A-Za-z0-9+/]+={0,2})$/;

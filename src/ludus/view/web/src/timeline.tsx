@@ -14,7 +14,8 @@ export function turnsOf(calls: Item[], items: Item[]): Turn[] {
   const isInput = (item: Item) => item.type === "function_call_output" || ((item.type ?? "message") === "message" && (item.role ?? "assistant") !== "assistant");
   let at = 0;
   return calls.map((call) => {
-    while (at < items.length && isInput(items[at])) at++;
+    if (Number.isInteger(call.at) && call.at >= 0) at = call.at;
+    else while (at < items.length && isInput(items[at])) at++;
     const first = at;
     at += Number(call.items) || 0;
     const tool = items.slice(first, at).findIndex((item) => item.type === "function_call");

@@ -4,6 +4,7 @@ import { plural, reward, whole } from "./format";
 import { useAnswer } from "./live";
 import { visible } from "./text";
 import { Empty, Loading, Pairs, Problem, Stat } from "./ui";
+import { surprise } from "./written";
 
 interface Sequence {
   length: number; trained: number; ids: number[]; mask: number[]; logprobs: (number | null)[];
@@ -110,7 +111,7 @@ function Ids({ sequence, spans, by, policies, advantage }: { sequence: Sequence;
     if (sequence.mask[index]) {
       const logprob = sequence.logprobs[index] ?? 0;
       if (by === "mask") kind = "trained";
-      else if (by === "logprob") kind = `lp${logprob > -0.1 ? 0 : logprob > -0.7 ? 1 : logprob > -2 ? 2 : logprob > -5 ? 3 : 4}`;
+      else if (by === "logprob") kind = surprise(logprob);
       else if (by === "entropy") kind = entropyKind(entropyAt(span, index));
       else if (by === "call") kind = span ? `c${(span.call - 1) % 6}` : "";
       else if (by === "policy") kind = span ? `c${policies.indexOf(span.policy ?? "unknown") % 6}` : "";
