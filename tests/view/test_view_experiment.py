@@ -17,7 +17,8 @@ from ludus.compare.scores import Scores
 from ludus.store.figures import RewardFigures
 from ludus.store.stored_run import StoredRun
 from ludus.view.curves import PARTS
-from ludus.view.live import LiveRuns
+from ludus.view.experiment import experiment_payload
+from ludus.view.live import LiveRuns, runs_payload
 from ludus.view.places import folders_of
 from ludus.view.rolling import rolling_reward
 from ludus.view.serving import Viewer
@@ -269,3 +270,22 @@ def test_the_rolling_mean_covers_a_tenth_of_the_run_and_at_least_twenty_rollouts
     middle = rolling["long"][18]  # it ends after 440 rollouts: half of its window has a reward of 1
     assert (middle["first"], middle["last"], middle["mean"]) == (361, 440, pytest.approx(0.5))
     assert middle["low"] < 0.5 < middle["high"]
+
+
+def test_a_page_does_not_wait_for_large_runs_whose_figures_are_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("a", "b", "c"):
+        rollout_files.write(tmp_path / name / "rollouts.jsonl", [rollout_files.rollout("t", 0, 1.0)])
+    runs = LiveRuns([tmp_path], {})
+    runs.index_all()
+    monkeypatch.setattr("ludus.view.live.SMALL", 0)
+    monkeypatch.setattr("ludus.view.live.PATIENCE", -1.0)
+    next(iter(runs.runs.values())).prepare_pages({})
+    shown = runs_payload(runs)
+    assert ([Path(run["name"]).name for run in shown["runs"]], shown["preparing"], shown["stale"]) == (["a"], 2, True)
+    curves = experiment_payload(runs, "", "")
+    assert (len(curves["series"]), curves["preparing"], curves["stale"]) == (1, 2, True)
+    for run in runs.runs.values():
+        run.prepare_pages({})
+    assert (len(runs_payload(runs)["runs"]), runs_payload(runs)["preparing"]) == (3, 0)

@@ -18,6 +18,7 @@ from typing import Any
 
 from ludus.errors import UserError
 from ludus.store.prices import Price
+from ludus.view.journals import size
 from ludus.view.live_run import LiveRun
 from ludus.view.places import find_runs, folders_of
 from ludus.view.texts import TextHelper
@@ -28,8 +29,9 @@ log = logging.getLogger("ludus.view")
 LOOK_EVERY = 1.0
 SEARCH_EVERY = 5.0
 
-#: How many seconds one page waits for figures that were not computed yet.
+#: How many seconds one page waits for figures that were not computed yet. Those of journals of fewer bytes never wait.
 PATIENCE = 0.5
+SMALL = 4 << 20
 
 #: After smaller pieces a thread waits: many small pieces of a growing journal cost more than a few large ones.
 LITTLE = 1 << 20
@@ -105,7 +107,8 @@ class LiveRuns:
         began, ready = monotonic(), list[LiveRun]()
         for run in runs:
             with contextlib.suppress(UserError):
-                if run.is_ready(self.prices) or monotonic() - began < PATIENCE:
+                small = sum(map(size, run.index.journals)) < SMALL
+                if small or run.is_ready(self.prices) or monotonic() - began < PATIENCE:
                     run.headline(self.prices)
                     run.curve()
                     ready.append(run)
