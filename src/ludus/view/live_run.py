@@ -126,9 +126,17 @@ class LiveRun:
 
     def prepare_pages(self, prices: dict[str, Price]) -> None:
         """Compute what the pages of many runs show, once the run has ended and is indexed."""
-        if self._prepared != self.index.version and writer_of(self.run.files.rollouts) is None:
-            self._prepared = self.index.version
-            self._tried("pages", lambda: len(self.headline(prices)) + len(self.curve()))
+        version = self.index.version
+        if self._prepared == version or writer_of(self.run.files.rollouts) is not None:
+            return
+        try:
+            self.headline(prices)
+            self.curve()
+        except UserError:  # the index is being rebuilt: the next look prepares them
+            return
+        except Exception as error:  # whatever it is, the other runs go on
+            log.warning("%s: %s: %s", self.run.name, type(error).__name__, error)
+        self._prepared = version
 
     def overview(self, prices: dict[str, Price]) -> dict[str, Any]:
         """Everything on the run's own page."""
