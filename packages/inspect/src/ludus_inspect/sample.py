@@ -9,7 +9,7 @@ from hashlib import blake2b
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ludus.agents.command_proxy import ProgramCalls, read_items
+from ludus.agents.program_calls import ProgramCalls, read_items
 from ludus.episode import Episode
 from ludus.errors import Failure, Stage
 from ludus.http.replies import envelope
