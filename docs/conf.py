@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 project = "Ludus"
 author = "the Ludus authors"
 html_title = "Ludus"
@@ -16,6 +18,7 @@ source_suffix = {".md": "markdown"}
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False

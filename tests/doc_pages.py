@@ -43,7 +43,10 @@ DOCS = ROOT / "docs"
 TUTORIALS = ("environment-tutorials", "training-tutorials", "moving", "contribute")
 GUIDES = (
     "about",
+    "check",
+    "collect",
     "get-started",
+    "look",
     "model-server",
     "resources-server",
     "agent-server",

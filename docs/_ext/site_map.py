@@ -24,32 +24,46 @@ def _section(folder: str, pages: str) -> Section:
     return Section(folder, tuple(pages.split()))
 
 
+#: The order is that of a person's work. A section that another one lists stands below that one in the sidebar.
 SECTIONS = [
-    _section("get-started", "setup rollout-collection first-training-run"),
-    _section("about", "motivation concepts performance ecosystem ../architecture"),
-    _section("model-server", "vllm exact-tokens openai azure responses-api ../models"),
     _section(
-        "resources-server",
-        "python-tools apis containers profiling ../environments ../sandbox ../sandbox-hosted ../profile",
+        "get-started",
+        "setup rollout-collection first-training-run which-agent which-model naming-tasks record failures costs",
     ),
-    _section("agent-server", "bring-your-own ../harnesses ../serving"),
-    _section("data", "prepare-and-validate hugging-face ../data ../collecting ../results ../trust ../qualify-hooks"),
     _section(
         "environment-tutorials",
-        "creating multi-step multi-turn user-modelling multi-node llm-as-judge rlhf-reward-models",
+        "creating multi-step multi-turn user-modelling llm-as-judge rlhf-reward-models ../environments "
+        "../resources-server/index ../cookbook/index",
     ),
+    _section("resources-server", "python-tools apis containers ../sandbox ../sandbox-hosted"),
+    _section("cookbook", ""),
+    _section("check", "../trust ../qualify-hooks ../profile ../resources-server/profiling"),
+    _section(
+        "collect",
+        "../environments/index ../collecting ../data/index ../model-server/index ../agent-server/index",
+    ),
+    _section("environments", ""),
+    _section("data", "prepare-and-validate hugging-face ../data"),
+    _section("model-server", "vllm exact-tokens openai azure responses-api ../models"),
+    _section("agent-server", "bring-your-own"),
+    _section("look", "../view ../results ../telemetry"),
     _section(
         "training-tutorials",
-        "nemo-rl-grpo unsloth trl verl nemo-customizer offline-sft-dpo ../training ../trainers ../credit",
+        "trl nemo-rl-grpo verl unsloth nemo-customizer offline-sft-dpo harness ../training ../trainers ../credit",
     ),
-    _section("infrastructure", "deployment-topologies ray ../ray ../clusters ../scale ../telemetry ../view"),
-    _section("cookbook", ""),
-    _section("environments", ""),
-    _section("reference", "configuration cli python faq"),
+    _section(
+        "infrastructure",
+        "deployment-topologies ray ../ray ../clusters ../environment-tutorials/multi-node ../scale ../serving",
+    ),
+    _section("moving", "from-nemo-gym ../harnesses harbor from-inspect from-verifiers openenv"),
+    _section(
+        "reference",
+        "cli configuration python faq ../troubleshooting/index ../about/index ../contribute/index",
+    ),
     _section("reference/python", ""),
     _section("troubleshooting", "errors"),
+    _section("about", "motivation concepts performance ecosystem ../architecture"),
     _section("contribute", "environments trainers development"),
-    _section("moving", "from-nemo-gym from-verifiers from-inspect harbor"),
 ]
 
 _TOCTREE = re.compile(r"^(`{3,}|:{3,})\{toctree\}.*?^\1\s*$\n?", re.MULTILINE | re.DOTALL)
@@ -66,7 +80,7 @@ def map_pages() -> list[str]:
     for section in SECTIONS:
         own = [] if section.folder == "reference/python" else ["index"]
         found += [page_of(section, page) for page in (*own, *section.pages)]
-    return found
+    return list(dict.fromkeys(found))
 
 
 def add_toctrees(staging: Path) -> None:
@@ -81,7 +95,8 @@ def add_toctrees(staging: Path) -> None:
         index = "reference/python.md" if section.folder == "reference/python" else f"{section.folder}/index.md"
         prefix = "python/" if section.folder == "reference/python" else ""
         _append(staging / index, [f"{prefix}{page}" for page in listed])
-    fronts = [f"{each.folder}/index" for each in SECTIONS if (staging / each.folder / "index.md").is_file()]
+    indexes = [f"{section.folder}/index" for section in SECTIONS]
+    fronts = [page for page in indexes if page not in placed and (staging / f"{page}.md").is_file()]
     loose = [path.stem for path in sorted(staging.glob("*.md")) if path.stem != "index" and path.stem not in placed]
     _append(staging / "index.md", [*fronts, *loose])
 

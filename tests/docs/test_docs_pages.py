@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import site_map
 from doc_pages import (
     DOCS,
     GUIDES,
@@ -26,7 +27,6 @@ from doc_pages import (
 )
 
 PAGES = pages(*GUIDES, *TUTORIALS)
-_TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.slow
@@ -49,17 +49,15 @@ def test_the_page_is_wrapped_at_120_columns(page: Path):
     assert long == []
 
 
-def test_every_page_of_a_section_is_in_exactly_one_table_of_contents():
-    listed: Counter[Path] = Counter()
-    for page in PAGES:
-        for tree in _TOCTREE.findall(page.read_text()):
-            for line in tree.splitlines():
-                if line and not line.startswith(":"):
-                    target = re.sub(r".*<(.*)>", r"\1", line.strip())
-                    listed[(page.parent / f"{target.removesuffix('.md')}.md").resolve()] += 1
-    wanted = {page for page in [*PAGES, *DOCS.glob("*.md")] if page.name != "index.md"}
-    assert {page.name: count for page, count in listed.items() if count > 1} == {}
-    assert sorted(name(page) for page in wanted - set(listed)) == []
+def test_every_page_is_in_the_map_of_the_site_exactly_once():
+    listed = Counter(site_map.page_of(section, page) for section in site_map.SECTIONS for page in section.pages)
+    assert {page: count for page, count in listed.items() if count > 1} == {}
+    written = {page.relative_to(DOCS).with_suffix("").as_posix() for page in [*PAGES, *DOCS.glob("*.md")]}
+    assert sorted(page for page in written - set(listed) if not page.endswith("index")) == []
+
+
+def test_no_page_holds_a_list_of_pages_of_its_own():
+    assert [name(page) for page in [*PAGES, *DOCS.glob("*.md")] if "{toctree}" in page.read_text()] == []
 
 
 def test_a_block_that_needs_a_gpu_is_checked_and_not_run():

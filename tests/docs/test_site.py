@@ -57,6 +57,7 @@ def test_the_search_finds_pages_by_their_words(site):
     index = (site / "searchindex.js").read_text()
     assert "troubleshooting/errors" in index
     assert "get-started/index" in index
+    assert "Pages come before dumps" in (site / "_static" / "searchtools.js").read_text()
 
 
 def test_no_page_loads_anything_from_another_host(site):

@@ -29,7 +29,7 @@ def task_payload(runs: LiveRuns, at: str, task: str, environment: str) -> dict[s
             asked = asked or rows[0]["about"]
             lines.append(_line(member, rows))
     if not lines:
-        raise UserError(f"no run of this folder has the task {task!r:.100}")
+        raise UserError(f"no run of this folder has the task {task!r:.100}", "ludus show RUN lists the tasks of a run")
     return {"at": at, "task": task, "environment": environment, "asked": asked, "runs": lines}
 
 
