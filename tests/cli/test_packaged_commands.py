@@ -60,6 +60,10 @@ def test_the_help_lists_it_and_a_package_that_cannot_be_loaded_hides_no_other_co
     [
         ("bench mcqa --in-flight 8", "ludus bench (measures rollouts a second and what limits them)", "ludus-bench"),
         ("browse runs", "ludus browse (shows runs in the terminal)", "ludus-browser"),
+        ("data stats x", "ludus data (converts, checks, prepares and exports datasets)", "ludus-data"),
+        ("qualify mcqa", "ludus qualify (tests whether a verifier can be trusted)", "ludus-qualify"),
+        ("recall runs", "ludus recall (finds the rewards that a mended verifier would change)", "ludus-qualify"),
+        ("serve sandbox --port 0", "ludus serve sandbox", "ludus-sandboxes"),
         ("show runs --browse", "ludus browse (shows runs in the terminal)", "ludus-browser"),
     ],
 )
