@@ -98,8 +98,9 @@ def until_searchable(client: Client, used: Used) -> float:
     began = time.perf_counter()
     while True:
         used.look()
-        runs = json.loads(client.get("/api/runs"))["runs"]
-        if all(run["index"]["texts"] >= run["index"]["bytes"] for run in runs):
+        shown = json.loads(client.get("/api/runs"))
+        runs = shown["runs"]
+        if not shown["preparing"] and all(run["index"]["texts"] >= run["index"]["bytes"] for run in runs):
             return time.perf_counter() - began
         time.sleep(1)
 
