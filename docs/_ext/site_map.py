@@ -36,7 +36,11 @@ SECTIONS = [
         "../resources-server/index ../cookbook/index",
     ),
     _section("resources-server", "python-tools apis containers ../sandbox ../sandbox-hosted"),
-    _section("cookbook", ""),
+    _section(
+        "cookbook",
+        "sql_desk unit_test_writer json_extractor wordle retrieval_with_citations code_review spreadsheet form_filling "
+        "negotiation safety_refusals needle self_play",
+    ),
     _section("check", "../trust ../qualify-hooks ../profile ../resources-server/profiling"),
     _section(
         "collect",
