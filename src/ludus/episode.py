@@ -23,7 +23,8 @@ from ludus.recorder import EpisodeRecorder
 from ludus.resources import Resources
 from ludus.response import Item, Items, Response, function_call_output
 from ludus.rollout import Job, Rollout
-from ludus.runtime.boundary import Deadline, failure_of, finish, reraise, step, together
+from ludus.runtime.boundary import failure_of, finish, reraise, step, together
+from ludus.runtime.deadline import Deadline
 from ludus.runtime.threads import awaited, call_after, start_call
 from ludus.task import Task
 from ludus.thread import Thread

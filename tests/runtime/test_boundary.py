@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ludus.errors import Failure, Interrupt
-from ludus.runtime import boundary
-from ludus.runtime.boundary import Deadline, finish, in_time, queueing, step, together
+from ludus.runtime import deadline
+from ludus.runtime.boundary import finish, in_time, step, together
+from ludus.runtime.deadline import Deadline, queueing
 
 LONG, SHORT = 60.0, 0.01
 ERRORS = (ValueError("wrong"), TimeoutError("the database did not answer"), SystemExit(3), Failure("judge", "down"))
@@ -45,7 +46,7 @@ async def waiting_for_a_cancelled_future() -> None:
 
 @pytest.fixture(autouse=True)
 def _cancel_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boundary, "_CANCEL_AGAIN", 0.01)
+    monkeypatch.setattr(deadline, "_CANCEL_AGAIN", 0.01)
 
 
 ends = st.sampled_from(["value", *ERRORS])

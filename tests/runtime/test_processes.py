@@ -24,7 +24,8 @@ from waiting import until, until_async, until_gone
 
 from ludus import Failure
 from ludus.runtime import processes
-from ludus.runtime.boundary import Deadline, step, together
+from ludus.runtime.boundary import step, together
+from ludus.runtime.deadline import Deadline
 from ludus.runtime.processes import OutOfTime, ProcessPool, in_process, shared_pool
 
 #: Backtracks for years inside C code, which neither a thread nor a signal handler can interrupt.

@@ -25,7 +25,8 @@ from ludus.outcome import Verdict
 from ludus.resources import Resources
 from ludus.response import Item, PicturedText, Response, texts_of
 from ludus.rollout import Job
-from ludus.runtime.boundary import Deadline, step, together
+from ludus.runtime.boundary import step, together
+from ludus.runtime.deadline import Deadline
 from ludus.runtime.encoding import encode
 from ludus.runtime.threads import awaited
 from ludus.store.model_calls import sizes_of

@@ -28,7 +28,8 @@ from ludus.outcome import UNREWARDED
 from ludus.record import Row
 from ludus.resources import Resources
 from ludus.rollout import Job
-from ludus.runtime.boundary import Deadline, step
+from ludus.runtime.boundary import step
+from ludus.runtime.deadline import Deadline
 from ludus.runtime.threads import awaited
 from ludus.store.files import Files
 from ludus.store.lines import StoredLines

@@ -16,7 +16,7 @@ from ludus.episode import Acting, Episode, play
 from ludus.model import Model
 from ludus.recorder import EpisodeRecorder, TracingRecorder
 from ludus.rollout import Job, Rollout
-from ludus.runtime.boundary import Deadline
+from ludus.runtime.deadline import Deadline
 from ludus.store.receipts import Signer
 
 

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from ludus.rescore.changes import Changes
 from ludus.rescore.scoring import ScoredLine, Scorers
-from ludus.runtime.boundary import Deadline
+from ludus.runtime.deadline import Deadline
 from ludus.runtime.ordered import InOrder
 from ludus.store.lines import Block, StoredLines
 

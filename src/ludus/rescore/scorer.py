@@ -10,7 +10,7 @@ from ludus.errors import Failure
 from ludus.outcome import Verdict
 from ludus.record import Row
 from ludus.response import Response
-from ludus.runtime.boundary import Deadline
+from ludus.runtime.deadline import Deadline
 from ludus.store.parsing import bad_row
 from ludus.store.receipts import sign_output
 from ludus.store.stored import StoredRow

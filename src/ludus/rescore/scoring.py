@@ -23,7 +23,7 @@ from ludus.record import Row
 from ludus.rescore.groups import NeedsWholeFile, StoredGroups, row_failure
 from ludus.rescore.scorer import Scorer
 from ludus.rescore.task_rows import TaskRows
-from ludus.runtime.boundary import Deadline
+from ludus.runtime.deadline import Deadline
 from ludus.store.parsing import bad_row, parse
 from ludus.store.stored import StoredRow, unreadable_line
 

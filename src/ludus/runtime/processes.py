@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from ludus.errors import Failure
-from ludus.runtime.boundary import queueing
+from ludus.runtime.deadline import queueing
 from ludus.runtime.processes_child import MOST_PARTS, Parts, packed, receive, unpacked, without
 from ludus.runtime.threads import in_thread
 

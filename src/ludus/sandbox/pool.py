@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from ludus.runtime.boundary import queueing
+from ludus.runtime.deadline import queueing
 from ludus.sandbox.delegate import Delegate
 from ludus.sandbox.protocol import ExecResult, Program, Sandbox, SandboxProvider, SandboxSpec
 from ludus.sandbox.supervised import SupervisedSandbox

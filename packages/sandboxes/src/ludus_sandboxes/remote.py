@@ -17,7 +17,8 @@ from ludus.errors import Failure, UserError
 from ludus.http.client import Connections
 from ludus.http.connection import HttpReply
 from ludus.http.retries import Attempts, Retries
-from ludus.runtime.boundary import in_time, queueing
+from ludus.runtime.boundary import in_time
+from ludus.runtime.deadline import queueing
 from ludus.runtime.keys import look_up_key, without_keys_and_paths
 from ludus.sandbox.features import require
 from ludus.sandbox.protocol import READ_BYTES, ExecResult, Program, Sandbox, SandboxError, SandboxProvider, SandboxSpec

@@ -30,7 +30,7 @@ from ludus.episode import Acting, Episode
 from ludus.errors import Failure
 from ludus.model import Model
 from ludus.rollout import Job, Rollout
-from ludus.runtime.boundary import Deadline
+from ludus.runtime.deadline import Deadline
 from ludus.runtime.processes import shared_pool
 from ludus.runtime.threads import late_calls
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ludus import Failure
 from ludus.errors import UserError
-from ludus.runtime.boundary import queueing
+from ludus.runtime.deadline import queueing
 from ludus_lab.browser.pages import Visit, url_of
 from ludus_lab.needs import program, require
 

@@ -13,7 +13,7 @@ from ludus.errors import Failure
 from ludus.http.client import Connections
 from ludus.http.connection import HttpReply
 from ludus.http.in_process import send_request
-from ludus.runtime.boundary import Clocks
+from ludus.runtime.deadline import Clocks
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import remember_key
 from ludus.runtime.restarts import Restarts
