@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import site_map
+import waiting
 from browsing import CHROMIUM
 
 pytest.importorskip("sphinx", reason="the site is built by make docs, with the extra docs")
@@ -23,6 +28,29 @@ LOADED = re.compile(
     r"<link\b(?![^>]*rel=[\"'](?:next|prev|search|index|author|canonical))[^>]*\bhref=[\"']([^\"']+)|"
     r"(?:@import\s+(?:url\()?|url\()[\"']?([^\"')]+)"
 )
+
+#: What somebody types on the first day, and the page that answers.
+QUESTIONS = {
+    "install": "get-started/index",
+    "which agent": "get-started/which-agent",
+    "which model": "get-started/which-model",
+    "local model": "get-started/which-model",
+    "api key": "model-server/openai",
+    "how do I write an environment": "environment-tutorials/index",
+    "judge": "environment-tutorials/llm-as-judge",
+    "python tool": "resources-server/python-tools",
+    "task id": "get-started/naming-tasks",
+    "record format": "get-started/record",
+    "why did a rollout fail": "get-started/failures",
+    "what does it cost": "get-started/costs",
+    "train on cpu": "get-started/first-training-run",
+    "compare runs": "view",
+    "resume": "get-started/rollout-collection",
+    "docker sandbox": "sandbox",
+    "nemo gym": "moving/from-nemo-gym",
+    "error http_429": "troubleshooting/errors",
+}
+DUMP = re.compile(r"troubleshooting/errors|reference/(?:python/|configuration)|environments/(?!index)")
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +81,30 @@ def test_every_page_has_a_markdown_twin_that_llms_txt_lists(site):
     assert "ludus collect" in (site / "reference" / "cli.md").read_text()
 
 
-def test_the_search_finds_pages_by_their_words(site):
-    index = (site / "searchindex.js").read_text()
-    assert "troubleshooting/errors" in index
-    assert "get-started/index" in index
-    assert "Pages come before dumps" in (site / "_static" / "searchtools.js").read_text()
+@contextmanager
+def opened_page(width: int = 1280) -> Iterator[Any]:
+    """A page of a real browser."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("needs a browser: apt-get install chromium")
+    with playwright.sync_playwright() as engine:
+        browser = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.set_default_timeout(waiting.CEILING * 1000)
+        yield page
+        browser.close()
+
+
+def test_the_search_puts_the_page_that_answers_before_others_and_dumps_last(site):
+    links = "[...document.querySelectorAll('ul.search > li > a')].map(link => link.getAttribute('href'))"
+    with opened_page() as page:
+        for question, answer in QUESTIONS.items():
+            page.goto(f"{(site / 'search.html').as_uri()}?{urlencode({'q': question})}")
+            page.wait_for_function("/found/.test(document.querySelector('.search-summary')?.innerText)")
+            found = [link.split(".html")[0] for link in page.evaluate(links)]
+            assert answer in found[:3], (question, found[:5])
+            dumps = [DUMP.match(name) is not None for name in found]
+            assert dumps == sorted(dumps), (question, found)
 
 
 def test_no_page_loads_anything_from_another_host(site):
@@ -76,15 +123,9 @@ def test_pages_have_a_dark_mode(site):
 
 @pytest.mark.parametrize("width", [390, 1024, 1280, 1440])
 def test_code_is_not_cut_off_and_no_page_scrolls_sideways(site, width):
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("needs a browser: apt-get install chromium")
-    with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": width, "height": 900})
+    code = "[...document.querySelectorAll('div[class*=highlight-]:not(.highlight-text) pre')]"
+    with opened_page(width) as page:
         for name in ("environment-tutorials/creating", "trust", "collecting", "get-started/index"):
             page.goto((site / f"{name}.html").as_uri())
             assert page.evaluate("document.documentElement.scrollWidth") == width, name
-            code = "[...document.querySelectorAll('div[class*=highlight-]:not(.highlight-text) pre')]"
             assert page.evaluate(f"{code}.filter(each => each.scrollWidth > each.clientWidth).length") == 0, name
-        browser.close()
