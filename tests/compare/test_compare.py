@@ -126,8 +126,8 @@ def test_different_settings_datasets_verifiers_and_tasks_are_warned_about(tmp_pa
     done = run("a", "b", cwd=tmp_path)
     assert done.returncode == 0
     assert "warning: environments.Echo.settings.bonus is 0.0 in A and 1.0 in B" in done.stderr
-    assert "warning: the runs had different datasets" in done.stderr
-    assert "warning: rewards were given by different verifiers" in done.stderr
+    assert "warning: A and B had different datasets" in done.stderr
+    assert "warning: rewards of A and B were given by different verifiers" in done.stderr
     assert "warning: 1 tasks have the same id in A and B but different content" in done.stderr
 
 

@@ -178,6 +178,15 @@ def test_more_than_two_runs_are_compared_with_the_first(visitor: Visitor, folder
     assert (status, json.loads(body)["detail"]) == (422, "a comparison is of 2 to 12 runs")
 
 
+def test_a_warning_of_a_comparison_names_the_run_by_its_letter(visitor: Visitor, folder: Path):
+    keys = {Path(line["name"]).name: line["key"] for line in visitor.ask("runs")["runs"]}
+    others = f"{keys['second']},{keys['greedy-0060']}"
+    warnings = visitor.ask("compare", run=keys["first"], **{"with": others})["warnings"]
+    assert "A and C had different datasets; only tasks with the same id are compared" in warnings
+    assert "environments.find_digit is not set in A and {'resources': 'FindDigit'} in C" in warnings
+    assert [warning for warning in warnings if warning.endswith("in B")] == []
+
+
 def test_a_folder_without_runs_is_refused_in_one_line(visitor: Visitor, folder: Path):
     for at in (folder / "shopp", "/etc", "../.."):
         status, _, body = visitor.send("GET", f"/api/experiment?at={at}")

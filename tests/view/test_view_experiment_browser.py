@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 from urllib.parse import quote
 
@@ -77,8 +78,33 @@ def test_a_training_opens_as_curves_over_each_other_with_bands(tab: Tab, folder:
     assert "0.760" in tab.text(".numbers table tbody")
 
 
+def test_runs_that_differ_only_in_the_seed_are_one_curve_with_the_band_of_their_means(tab: Tab, folder: Path):
+    at = quote(str(folder / "shop"))
+    tab.open(f"/experiment?at={at}&seeds=apart", ".plot circle")
+    page = tab.page
+    assert page.locator(".plot .line").count() == 3
+    apart = [_figure(page, f"{name}, checkpoint 20") for name in ("first", "second", "third")]
+    page.check("text=seeds as one curve")
+    page.wait_for_function("() => document.querySelectorAll('.plot .line').length === 1")
+    assert page.locator(".plot .band").count() == 1
+    assert "seeds=" not in page.url
+    assert "first, second, third (3 seeds)" in tab.text(".curves")
+    half = 4.303 * stdev(apart) / 3**0.5
+    shown = page.locator(".plot a[aria-label*='(3 seeds), checkpoint 20']").get_attribute("aria-label")
+    assert f"Mean reward {mean(apart):.3f}, 95 % {mean(apart) - half:.3f} to" in shown
+    tab.keep("seeds")
+    page.click(".plot a[aria-label*='(3 seeds), checkpoint 20']")
+    page.wait_for_selector(".versus tbody tr:nth-child(3)")
+
+
+def _figure(page: Any, begin: str) -> float:
+    """The mean that a point of a curve tells."""
+    label = page.locator(f".plot a[aria-label^='{begin}']").get_attribute("aria-label")
+    return float(label.split("Mean reward ")[1].split(",")[0])
+
+
 def test_a_point_of_a_curve_leads_to_its_rollouts(tab: Tab, folder: Path):
-    tab.open(f"/experiment?at={quote(str(folder / 'shop'))}", ".plot circle")
+    tab.open(f"/experiment?at={quote(str(folder / 'shop'))}&seeds=apart", ".plot circle")
     page = tab.page
     page.click(".plot a[aria-label^='first, checkpoint 20']")
     page.wait_for_selector("table.rollouts tbody tr")
@@ -121,6 +147,7 @@ def test_no_page_of_an_experiment_has_a_barrier_or_is_wider_than_the_window(tab:
     runs = [tab.keys[name] for name in ("first", "second", "third")]
     places = {
         f"/experiment?at={quote(str(folder / 'demo'))}": ".plot circle",
+        f"/experiment?at={quote(str(folder / 'shop'))}": ".plot circle",
         f"/compare/{'/'.join(runs)}": ".versus",
         f"/task?task=digit-4&at={quote(str(folder / 'demo'))}": ".tasks",
     }

@@ -147,37 +147,42 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return row
 
 
-def warnings_about(a: Scores, b: Scores) -> list[str]:
-    """Warnings about differences between two collections that make them harder to compare."""
+def warnings_about(a: Scores, b: Scores, name: str = "B") -> list[str]:
+    """Warnings about differences between run A and another, called `name`, that make them harder to compare."""
     warnings = []
     if a.identity is not None and b.identity is not None:
         settings = differences(a.identity.get("environments"), b.identity.get("environments"), "environments")
         listed = [line for line in settings if ".verifier" not in line[0]]  # receipts say more about verifiers
-        warnings += [f"{path} is {of_a!r:.60} in A and {of_b!r:.60} in B" for path, of_a, of_b in listed]
+        warnings += [f"{path} is {_shown(of_a)} in A and {_shown(of_b)} in {name}" for path, of_a, of_b in listed]
         of_a, of_b = ((identity.get("dataset") or {}).get("digest") for identity in (a.identity, b.identity))
         if of_a != of_b:
-            warnings.append("the runs had different datasets; only tasks with the same id are compared")
+            warnings.append(f"A and {name} had different datasets; only tasks with the same id are compared")
     elif a.identity is not None or b.identity is not None:
-        warnings.append(f"{'B' if b.identity is None else 'A'} has no run.json, so it is unknown how it was collected")
-    for name, run in (("A", a), ("B", b)):
-        warnings += [f"{name}: {sentence}" for sentence in verifier_warnings(run.verifiers.several())]
+        warnings.append(f"{name if b.identity is None else 'A'} has no run.json, so it is unknown how it was collected")
+    for letter, run in (("A", a), (name, b)):
+        warnings += [f"{letter}: {sentence}" for sentence in verifier_warnings(run.verifiers.several())]
     if a.verifiers.names and b.verifiers.names and a.verifiers.names != b.verifiers.names:
         warnings.append(
-            "rewards were given by different verifiers; score again with: ludus verify FILE --stale --output OUT"
+            f"rewards of A and {name} were given by different verifiers; "
+            "score again with: ludus verify FILE --stale --output OUT"
         )
     if a.pass_rewards and b.pass_rewards and a.pass_rewards != b.pass_rewards:
-        warnings.append(f"a pass is a reward {_passes(a)} in A and {_passes(b)} in B; choose one with --pass")
+        warnings.append(f"a pass is a reward {_passes(a)} in A and {_passes(b)} in {name}; choose one with --pass")
     changed = sum(
         1
-        for name, task in a.tasks.items()
-        if name in b.tasks and task.content and b.tasks[name].content and task.content != b.tasks[name].content
+        for task_id, task in a.tasks.items()
+        if (other := b.tasks.get(task_id)) and task.content and other.content and task.content != other.content
     )
     if changed:
-        warnings.append(f"{changed:,} tasks have the same id in A and B but different content")
-    for name, run in (("A", a), ("B", b)):
-        warnings += [f"the last line of {name} is torn and left out"] if run.torn else []
-        warnings += [f"{run.duplicates:,} duplicated lines of {name} are left out"] if run.duplicates else []
+        warnings.append(f"{changed:,} tasks have the same id in A and {name} but different content")
+    for letter, run in (("A", a), (name, b)):
+        warnings += [f"the last line of {letter} is torn and left out"] if run.torn else []
+        warnings += [f"{run.duplicates:,} duplicated lines of {letter} are left out"] if run.duplicates else []
     return warnings
+
+
+def _shown(value: object) -> str:
+    return "not set" if value is None else f"{value!r:.60}"
 
 
 def _passes(scores: Scores) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from string import ascii_uppercase
 from typing import Any
 
 from ludus.compare.comparison import Comparison, compare
@@ -33,7 +34,8 @@ def comparison_payload(runs: list[LiveRun]) -> dict[str, Any]:
     ]
     tasks.sort(key=lambda task: min(task["means"]) - max(task["means"]))
     names = _names(runs[0], [task["task_id"] for task in tasks[:MAX_TASKS]])
-    warnings = [warning for side in scores[1:] for warning in warnings_about(first, side)]
+    others = zip(scores[1:], ascii_uppercase[1:], strict=False)
+    warnings = [warning for side, letter in others for warning in warnings_about(first, side, letter)]
     return {
         "runs": sides,
         "warnings": list(dict.fromkeys(warnings)),

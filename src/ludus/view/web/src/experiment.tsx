@@ -6,14 +6,15 @@ import { useKeys } from "./keys";
 import { useAnswer } from "./live";
 import { COLOURS, Plot, type PlotLine } from "./plot";
 import { go, link } from "./router";
+import { bySettings, pointsOf, type Curve } from "./seeds";
 import { visible } from "./text";
 import { Card, CountBar, Empty, Loading, Problem } from "./ui";
 
-interface SeriesPoint {
+export interface SeriesPoint {
   step: number | null; seconds: number | null; done: number; rollouts: number; run: string; q: string;
   new_verifiers: string[] | null; value: [number, number | null, number | null] | null;
 }
-interface Series { name: string; points: SeriesPoint[] }
+export interface Series { name: string; points: SeriesPoint[] }
 export interface ExperimentLine {
   key: string; name: string; counts: Counts; reward: { mean: number | null; ci95: [number, number] | null }; "pass@k": Record<string, number>;
   started: string | null; step: number | null; running: boolean; settings: (string | null)[]; model: string; environments: string[]; verifiers: string[];
@@ -43,35 +44,39 @@ export function Experiment({ given }: { given: Record<string, string> }) {
   if (!data) return <Loading />;
   const axes = AXES.filter(([, , value]) => data.series.some((series) => series.points.filter((point) => value(point) !== null).length > 1));
   const axis = axes.find(([id]) => id === given.axis) ?? axes[0] ?? AXES[2];
-  const to = (more: Record<string, string>) => go(link(["experiment"], { at, figure, axis: given.axis, ...more }), true);
-  const drawn = data.series.map((series, style) => ({ series, style })).filter(({ series }) => !hidden.includes(series.name));
+  const to = (more: Record<string, string>) => go(link(["experiment"], { at, figure, axis: given.axis, seeds: given.seeds, ...more }), true);
+  const together = bySettings(data.series, data.runs, data.settings, data.settings_left_out);
+  const curves: Curve[] = given.seeds === "apart" ? data.series.map((series) => ({ ...series, seeds: [series] })) : together;
+  const drawn = curves.map((curve, style) => ({ curve, style })).filter(({ curve }) => !hidden.includes(curve.name));
   const toggle = (name: string, list: string[]) => (list.includes(name) ? list.filter((each) => each !== name) : [...list, name]);
   const marks = data.series.some((series) => series.points.some((point) => point.new_verifiers));
-  const lines = drawn.map(({ series, style }) => lineOf(series, style, axis, data.figure));
+  const lines = drawn.map(({ curve, style }) => lineOf(curve, style, axis, data.figure));
+  const seeds = curves.some((curve) => curve.seeds.length > 1);
   return (
     <main id="main" class="experiment">
       <header class="page-head"><div><h1>{at ? visible(at) : "All runs"} <span class="count">{whole(data.runs.length)}</span></h1>
-        <p class="quiet">{plural(data.series.length, "curve")} of {plural(data.runs.length, "run")}, {short(data.runs.reduce((sum, run) => sum + run.counts.dispatched, 0))} rollouts{data.preparing > 0 && `. ${plural(data.preparing, "run")} being prepared`}</p></div>
+        <p class="quiet">{plural(curves.length, "curve")} of {plural(data.runs.length, "run")}, {short(data.runs.reduce((sum, run) => sum + run.counts.dispatched, 0))} rollouts{data.preparing > 0 && `. ${plural(data.preparing, "run")} being prepared`}</p></div>
         <nav class="tools" aria-label="In this folder">{served && <a class="button" href={link(["search"], { at })}>Search all rollouts</a>}{data.folders.slice(0, 8).map((folder) => <a key={folder.at} class="button" href={link(["experiment"], { at: folder.at })}>{visible(inside(folder.at, at))} <span class="count">{folder.runs}</span></a>)}</nav>
       </header>
-      <Card title={figureName(data.figure)} wide note="the band is the 95 % interval of the mean">
+      <Card title={figureName(data.figure)} wide note={seeds ? "the band is the 95 % interval of the mean, of several seeds that of their means" : "the band is the 95 % interval of the mean"}>
         <div class="search-row">
           <label class="small quiet">Figure <select value={data.figure} onChange={(event) => to({ figure: event.currentTarget.value })}>
             {data.figures.map((name) => <option key={name} value={name}>{figureName(name)}</option>)}</select></label>
           {axes.length > 0 && <label class="small quiet">over <select value={axis[0]} onChange={(event) => to({ axis: event.currentTarget.value })}>
             {axes.map(([id, name]) => <option key={id} value={id}>{name}</option>)}</select></label>}
+          {together.length < data.series.length && <label class="small quiet"><input type="checkbox" checked={given.seeds !== "apart"} onChange={(event) => to({ seeds: event.currentTarget.checked ? "" : "apart" })} /> seeds as one curve</label>}
         </div>
         {lines.some((line) => line.points.length)
           ? <Plot lines={lines} bands={drawn.length <= COLOURS} height={340} x={axis[1]} y={figureName(data.figure)} label={`${figureName(data.figure)} over ${axis[1]}`}
               from={data.figure === "reward" || data.figure.startsWith("pass@") || SHARES.has(data.figure) ? 0 : undefined} to={data.figure === "reward" || data.figure.startsWith("pass@") ? 1 : undefined}
               format={axis[0] === "time" ? seconds : short} />
           : <Empty title="No point of this figure"><p class="quiet">{data.runs.length ? "Choose another figure, or show a curve below." : "No run is indexed yet."}</p></Empty>}
-        <ul class="curves" aria-label="Curves">{data.series.map((series, style) => {
-          const known = series.points.filter((point) => point.value);
+        <ul class="curves" aria-label="Curves">{curves.map((curve, style) => {
+          const known = pointsOf(curve, axis[0] === "step").filter((point) => point.value);
           const last = known[known.length - 1];
-          return <li key={series.name}><label><input type="checkbox" checked={!hidden.includes(series.name)} onChange={() => setHidden(toggle(series.name, hidden))} />
+          return <li key={curve.name}><label><input type="checkbox" checked={!hidden.includes(curve.name)} onChange={() => setHidden(toggle(curve.name, hidden))} />
             <svg class="key" viewBox="0 0 22 8" aria-hidden="true"><path class={`line k${style % COLOURS} d${Math.floor(style / COLOURS) % 3}`} d="M0 4H22" /></svg>
-            <span>{visible(series.name)}</span></label> <span class="quiet small">{known.length > 1 && `${reward(known[0].value![0])} → `}{last ? reward(last.value![0]) : "no value"}</span></li>;
+            <span>{visible(curve.name)}</span></label> <span class="quiet small">{known.length > 1 && `${reward(known[0].value![0])} → `}{last ? reward(last.value![0]) : "no value"}</span></li>;
         })}</ul>
         {drawn.length > COLOURS && <p class="quiet small">Bands are drawn for up to {COLOURS} curves: untick some.</p>}
         {marks && <p class="quiet small"><svg class="key" viewBox="0 0 22 8" aria-hidden="true"><path class="new-verifier" d="M11 0V8" /></svg> Another verifier judges from here: rewards before and after it are not comparable.</p>}
@@ -101,15 +106,17 @@ export function Experiment({ given }: { given: Record<string, string> }) {
 
 const inside = (path: string, at: string) => (at && path.startsWith(`${at}/`) ? path.slice(at.length + 1) : path);
 
-function lineOf(series: Series, style: number, [id, , value]: typeof AXES[number], figure: string): PlotLine {
-  const points = series.points.filter((point) => point.value && value(point) !== null).map((point) => {
+function lineOf(curve: Curve, style: number, [id, , value]: typeof AXES[number], figure: string): PlotLine {
+  const points = pointsOf(curve, id === "step").filter((point) => point.value && value(point) !== null).map((point) => {
     const [mean, low, high] = point.value!, x = value(point)!;
     const where = point.step !== null && id === "step" ? `checkpoint ${point.step}` : id === "time" ? seconds(x) : `${whole(point.done)} rollouts`;
-    const said = `${series.name}, ${where}: ${figureName(figure)} ${reward(mean)}${low === null || high === null ? "" : `, 95 % ${reward(low)} to ${reward(high)}`}, ${plural(point.rollouts, "rollout")}` +
+    const said = `${curve.name}, ${where}: ${figureName(figure)} ${reward(mean)}${low === null || high === null ? "" : `, 95 % ${reward(low)} to ${reward(high)}`}, ${plural(point.rollouts, "rollout")}` +
       `${point.new_verifiers ? `, judged by another verifier: ${point.new_verifiers.join(", ")}` : ""}`;
-    return { x, y: mean, low, high, said, href: link(["run", point.run], { tab: "rollouts", q: point.q }), mark: point.new_verifiers?.join(" ") };
+    const single = link(["run", point.run], { tab: "rollouts", q: point.q });
+    const href = point.runs.length === 1 ? single : served ? link(["compare", ...point.runs.slice(0, 12)]) : undefined;
+    return { x, y: mean, low, high, said, href, mark: point.new_verifiers?.join(" ") };
   });
-  return { name: series.name, style, points };
+  return { name: curve.name, style, points };
 }
 
 /** The points as a table, for those who cannot see or hit them. */
@@ -118,6 +125,6 @@ function Numbers({ lines, axis, format }: { lines: PlotLine[]; axis: string; for
   return <details class="numbers" open={open} onToggle={(event) => setOpen(event.currentTarget.open)}><summary>The points as numbers</summary>
     {open && lines.map((line) => <table key={line.name}><caption>{visible(line.name)}</caption>
       <thead><tr><th scope="col">{axis}</th><th scope="col" class="number">mean</th><th scope="col">95 %</th></tr></thead>
-      <tbody>{line.points.map((point, index) => <tr key={index}><td data-label={axis}><a href={point.href}>{format(point.x)}</a>{point.mark && <span class="quiet small"> another verifier</span>}</td><td class="number" data-label="mean">{reward(point.y)}</td>
+      <tbody>{line.points.map((point, index) => <tr key={index}><td data-label={axis}>{point.href ? <a href={point.href}>{format(point.x)}</a> : format(point.x)}{point.mark && <span class="quiet small"> another verifier</span>}</td><td class="number" data-label="mean">{reward(point.y)}</td>
         <td data-label="95 %">{typeof point.low === "number" && typeof point.high === "number" ? `${reward(point.low)} to ${reward(point.high)}` : "–"}</td></tr>)}</tbody></table>)}</details>;
 }

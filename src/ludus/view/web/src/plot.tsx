@@ -26,6 +26,13 @@ export function ticksBetween(low: number, high: number, most: number, log = fals
   return ticks;
 }
 
+/** The ends of the y axis. A wide band extends it by a quarter at most, and is cut there; not beyond `from` and `to` where all values lie between them. */
+function limits(values: number[], ends: number[], from?: number, to?: number): [number, number] {
+  const bottom = Math.min(...values, from ?? Infinity), top = Math.max(...values, to ?? -Infinity);
+  const room = bottom === from && top === to ? 0 : (top - bottom || Infinity) / 4;
+  return [Math.max(Math.min(bottom, ...ends), bottom - room), Math.min(Math.max(top, ...ends), top + room)];
+}
+
 /** The width of an element, which follows the window. */
 function useWidth(): [preact.RefObject<HTMLDivElement | null>, number] {
   const box = useRef<HTMLDivElement>(null);
@@ -49,12 +56,13 @@ export function Plot({ lines, kind = "lines", x, y, label, log, from, to, height
 }) {
   const [box, width] = useWidth();
   const points = lines.flatMap((line) => line.points);
-  const ys = points.flatMap((point) => [point.y, ...(bands ? [point.low, point.high] : [])]).filter((value): value is number => typeof value === "number");
+  const ends = bands ? points.flatMap((point) => [point.low, point.high]).filter((value): value is number => typeof value === "number") : [];
   const xs = points.map((point) => point.x);
   let content: ComponentChildren = null;
   if (width > 0 && points.length) {
-    let bottom = Math.min(...ys, from ?? Infinity), top = Math.max(...ys, to ?? -Infinity);
+    let [bottom, top] = limits(points.map((point) => point.y), ends, from, to);
     if (bottom === top) [bottom, top] = [bottom - 0.5, top + 0.5];
+    const inside = (value: number) => Math.min(Math.max(value, bottom), top);
     let left = Math.min(...xs), right = Math.max(...xs);
     if (left === right) [left, right] = log ? [left / 2, right * 2] : [left - 0.5, right + 0.5];
     const scale = (value: number) => (log ? Math.log(Math.max(value, 1e-9)) : value);
@@ -74,7 +82,7 @@ export function Plot({ lines, kind = "lines", x, y, label, log, from, to, height
         {kind === "lines" && bands && lines.map((line) => {
           const known = line.points.filter((point) => typeof point.low === "number" && typeof point.high === "number");
           return known.length > 1 && <path key={line.name} class={`band k${line.style % COLOURS}`} aria-hidden="true"
-            d={`${path(known.map((point) => [point.x, point.high as number]))}L${path([...known].reverse().map((point) => [point.x, point.low as number])).slice(1)}Z`} />;
+            d={`${path(known.map((point) => [point.x, inside(point.high as number)]))}L${path([...known].reverse().map((point) => [point.x, inside(point.low as number)])).slice(1)}Z`} />;
         })}
         {kind === "lines" && lines.map((line) => <path key={line.name} aria-hidden="true" d={path(line.points.map((point) => [point.x, point.y]))}
           class={`line k${line.style % COLOURS} d${Math.floor(line.style / COLOURS) % 3}`} />)}
