@@ -3,7 +3,7 @@
 python tests/bare.py ARGUMENTS OF PYTEST
 
 PATH becomes a folder of links to every program but those of `HIDDEN`. The tests are those that mention one of them, or
-an environment that needs one; and all tests of a file whose imports, helpers or fixtures do, but for slow ones.
+an environment that needs one; and those that use a helper, a fixture or an import which does, but for slow ones.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,28 +39,52 @@ def test_files() -> list[str]:
 
 def concerns(item: pytest.Item) -> bool:
     """Whether a test of these files belongs to the run: not if it is about an environment that needs nothing hidden. A
-    test that mentions nothing hidden itself belongs to it if the rest of its file does and the test is not slow."""
+    test that mentions nothing hidden itself belongs to it if what it uses does and the test is not slow."""
     if not isinstance(item, pytest.Function):
         return True
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
     about = {value for value in values if isinstance(value, str)} & _environments().keys()
     if about and not any(_environments()[name] for name in about):
         return False
-    if mentions(inspect.getsource(item.function)):
+    text = inspect.getsource(item.function)
+    if mentions(text):
         return True
-    return item.get_closest_marker("slow") is None and mentions(_outside_tests(item.path))
+    if item.get_closest_marker("slow") is not None:
+        return False
+    return not _telling_names(item.path).isdisjoint([*re.findall(r"\w+", text), *item.fixturenames, "pytestmark"])
 
 
 @functools.cache
-def _outside_tests(path: Path) -> str:
-    """What a test file says outside of its test functions: imports, constants, helpers, fixtures."""
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            lines[first - 1 : node.end_lineno] = [""] * ((node.end_lineno or first) - first + 1)
-    return "\n".join(lines)
+def _telling_names(path: Path) -> set[str]:
+    """The helpers, constants, fixtures and imports of a test file and of its conftest.py that mention what is hidden,
+    or use such a one."""
+    files = [path, *(folder / "conftest.py" for folder in path.parents if folder.is_relative_to(ROOT))]
+    texts = {name: text for file in files if file.exists() for name, text in _named_texts(file)}
+    telling = {name for name, text in texts.items() if mentions(text)}
+    while more := {name for name, text in texts.items() if name not in telling and _uses(text, telling)}:
+        telling |= more
+    return telling
+
+
+def _uses(text: str, names: set[str]) -> bool:
+    return not names.isdisjoint(re.findall(r"\w+", text))
+
+
+def _named_texts(path: Path) -> Iterator[tuple[str, str]]:
+    """What a file defines at its top or in its classes, with its text, but for tests."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for node in [*tree.body, *(inner for kind in classes for inner in kind.body)]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = f"from {node.module} " if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                yield (alias.asname or alias.name).partition(".")[0], f"{module}import {alias.name}"
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for name in (name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)):
+                yield name.id, ast.unparse(node)
+        elif not getattr(node, "name", "test_").startswith(("test_", "Test")):
+            yield node.name, ast.unparse(node)  # type: ignore[attr-defined]
 
 
 def mentions(text: str) -> bool:

@@ -134,8 +134,8 @@ def test_a_request_with_two_lengths_is_refused_and_hides_no_other(head: bytes) -
         inner = b"POST /v1/responses HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
         key = program.key.encode()
         with socket.create_connection((address.hostname, address.port), timeout=60) as client:
-            client.sendall(b"POST /v1/responses HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + key + b"\r\n" + head)
-            client.sendall(b"\r\n0\r\n\r\n" + inner)
+            line = b"POST /v1/responses HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + key + b"\r\n"
+            client.sendall(line + head + b"\r\n0\r\n\r\n" + inner)  # at once: the server closes when it has read it
             client.shutdown(socket.SHUT_WR)
             reply = b"".join(iter(lambda: client.recv(65536), b""))
         assert reply.count(b"HTTP/1.1 ") == 1
