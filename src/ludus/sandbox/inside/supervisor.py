@@ -74,6 +74,7 @@ class Supervisor:
         self.environ = setup["env"]
         self.alone = os.getpid() == 1 or setup["own_user"]  # kill(-1) reaches the programs and nothing else
         self.baseline: dict[str, int] = {}
+        self.most_files: dict[str, int] = {}  # at most while the running program runs
         self.modes = {path: os.stat(path).st_mode for path in (*self.writable, *setup["kept"])}
 
     def serve(self) -> NoReturn:
@@ -110,6 +111,9 @@ class Supervisor:
         """Run one program to its end, and tell the host how it ended."""
         program = Running(request, size, self.host.relay)
         self.host.relay.wipe()
+        # What an earlier program left counts, but stops only a program that adds to it.
+        most = self.limits["files"]
+        self.most_files = {path: max(files + most, used_files(path)) for path, files in self.baseline.items()}
         started = time.monotonic()
         program.pid = pid = os.fork()
         if pid == 0:
@@ -162,7 +166,7 @@ class Supervisor:
         if program.drained > DRAIN_BYTES:
             return "output"
         for path in self.writable:
-            if used_files(path) - self.baseline[path] > self.limits["files"]:
+            if used_files(path) > self.most_files[path]:
                 return "files"
         if self.watch_memory and used_memory(self.host.relay) > self.limits["memory"]:
             return "out_of_memory"
