@@ -180,7 +180,7 @@ def test_the_gymnasium_agent_refuses_resources_that_are_not_a_game(counter: Any,
     environment.agent = GymnasiumAgent()
     rollout = ludus.collect(environment, model=ScriptedModel(["hi"]), input=rows(1)).rollouts[0]
     assert rollout.error is not None
-    assert "the gymnasium agent needs a Game as resources, and Counter is none" in rollout.error.cause
+    assert "the gymnasium agent needs a Game as resources, and Counter is not a Game" in rollout.error.cause
 
 
 async def test_a_recorded_trajectory_is_verified_by_replaying_it() -> None:
