@@ -311,6 +311,13 @@ def test_a_redirected_model_server_is_what_a_harness_calls(agent, monkeypatch):
     assert agent.resolve_model_base_url("policy", "7-0") == "http://proxy:9/ng-rollout/7-0/v1"
 
 
+@pytest.mark.parametrize("method", ["_build_server_base_url", "_resolve_base_url"])
+def test_a_test_double_of_the_client_gives_the_address_of_a_model_server(agent, method):
+    agent.server_client.global_config_dict = {"policy": {"responses_api_models": {"m": {"host": "h", "port": 1}}}}
+    getattr(agent.server_client, method).return_value = "http://double:7"
+    assert agent.resolve_model_base_url("policy", "7-0") == "http://double:7/ng-rollout/7-0/v1"
+
+
 async def test_observations_become_a_healthy_trajectory(agent, tmp_path):
     agent.server_client.post.side_effect = [reply(answer(CALL)), reply({"celsius": 30}), reply(answer(SAID))]
     said = await agent.responses(MagicMock(cookies={}), MagicMock(), NeMoGymResponseCreateParamsNonStreaming(**PARAMS))

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ludus_nemo_gym.interpolation import resolve
 from ludus_nemo_gym.masking import masked
+from omegaconf import OmegaConf
 
 from ludus import UserError
 
@@ -182,3 +183,12 @@ def test_a_secret_from_the_environment_is_known_however_it_was_named(monkeypatch
     found = resolve(tree)
     assert secret in found.secrets
     assert secret not in str(masked(found.tree, found.secrets))
+
+
+def test_the_older_omegaconf_that_hydra_needs_resolves_too(monkeypatch):
+    register = OmegaConf.register_resolver
+    monkeypatch.setattr(OmegaConf, "register_new_resolver", register)
+    monkeypatch.setattr(OmegaConf, "register_resolver", lambda name, resolver: None)  # as in OmegaConf 2.3
+    monkeypatch.setenv("LUDUS_API_KEY", "secret")
+    resolved = resolve({"a": "${oc.env:LUDUS_API_KEY}"})
+    assert (resolved.tree, resolved.secrets) == ({"a": "secret"}, {"secret"})

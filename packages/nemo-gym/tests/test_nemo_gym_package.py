@@ -59,6 +59,33 @@ def test_an_extra_root_is_the_parent_folder_and_comes_first_on_the_import_path(c
     assert report["sys_path"][:2] == [str(checkout), str(tmp_path)]
 
 
+def test_a_checkout_on_the_import_path_is_the_parent_folder(checkout, tmp_path):
+    report = imported(tmp_path, PYTHONPATH=str(checkout))
+    assert report["paths"]["PARENT_DIR"] == str(checkout)
+
+
+SUITE = """
+from resources_servers.counter.app import ANSWER  # before anything of nemo_gym
+from nemo_gym import PARENT_DIR
+
+def test_answer():
+    assert (ANSWER, str(PARENT_DIR)) == (42, {checkout!r})
+"""
+
+
+@pytest.mark.parametrize("here", ["resources_servers/counter", ".."])
+def test_pytest_finds_the_servers_of_a_checkout_by_their_full_names(checkout, here):
+    server = checkout / "resources_servers" / "counter"
+    (server / "app.py").write_text("ANSWER = 42")
+    (server / "tests").mkdir()
+    (server / "tests" / "__init__.py").write_text("")
+    (server / "tests" / "test_app.py").write_text(SUITE.format(checkout=str(checkout)))
+    environment = {name: value for name, value in os.environ.items() if name != "NEMO_GYM_EXTRA_ROOTS"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(server / "tests")]
+    done = subprocess.run(command, cwd=checkout / here, env=environment, capture_output=True, text=True, timeout=120)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_without_a_checkout_the_working_directory_is_used_and_the_cache_of_hugging_face_stays(tmp_path):
     report = imported(tmp_path)
     assert report["paths"]["PARENT_DIR"] == report["paths"]["WORKING_DIR"] == str(tmp_path)

@@ -7,9 +7,10 @@ refers to a missing one stays as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from inspect import signature
 from threading import Lock
 from typing import Any
 
@@ -60,11 +61,19 @@ def _noting_secrets(secrets: set[str]) -> Iterator[None]:
             secrets.add(str(value))
         return value
 
-    OmegaConf.register_resolver("oc.env", environment, replace=True)
+    _register("oc.env", environment)
     try:
         yield
     finally:
-        OmegaConf.register_resolver("oc.env", oc.env, replace=True)
+        _register("oc.env", oc.env)
+
+
+def _register(name: str, resolver: Callable[..., Any]) -> None:
+    """Register a resolver in place of another. OmegaConf 2.3, which Hydra 1.3 needs, has another name for it."""
+    if "replace" in signature(OmegaConf.register_resolver).parameters:
+        OmegaConf.register_resolver(name, resolver, replace=True)
+    else:
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
 class _Resolver:

@@ -13,16 +13,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-_SERVER_FOLDERS = ("resources_servers", "responses_api_agents")
+_SERVER_FOLDERS = ("resources_servers", "responses_api_agents", "responses_api_models", "environment_servers")
 
 
 def _find_checkout() -> Path | None:
-    """The folder under which servers lie: the first extra root, else the nearest one above the working directory."""
+    """The folder under which servers lie: the first extra root, else the nearest one above the working directory, else
+    the first one on the import path.
+    """
     if extra := _extra_roots():
         return extra[0]
     here = Path.cwd()
-    above = (here, *here.parents)
-    return next((place for place in above if any((place / name).is_dir() for name in _SERVER_FOLDERS)), None)
+    places = (here, *here.parents, *(Path(place).absolute() for place in sys.path if place))
+    return next((place for place in places if any((place / name).is_dir() for name in _SERVER_FOLDERS)), None)
 
 
 def _extra_roots() -> list[Path]:

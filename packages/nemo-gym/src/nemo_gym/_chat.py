@@ -152,6 +152,7 @@ class NeMoGymChatCompletion(Received):
     created: int
     model: str
     object: Literal["chat.completion"]
+    moderation: dict[str, Any] | None = None
     service_tier: str | None = None
     system_fingerprint: str | None = None
     usage: NeMoGymCompletionUsage | None = None

@@ -28,6 +28,7 @@ from nemo_gym._items import (
     NeMoGymResponseReasoningItem,
     NeMoGymResponseReasoningItemForTraining,
 )
+from nemo_gym._received import fields_of_model
 
 _HOSTED_TYPES = frozenset(get_args(NeMoGymHostedToolItem.model_fields["type"].annotation))
 
@@ -122,8 +123,10 @@ def _tag_of_output(item: object) -> str | None:
     return None if item_type == "compaction_trigger" else _with_tokens(_class_of_mapping(item, item_type), item)
 
 
-def _check_tokens(item: Any) -> Any:
-    """Refuse a mapping with some but not all of the required token fields."""
+def _checked_item(item: Any) -> Any:
+    """An item, with the fields in place of an object of OpenAI's package. Token fields must be complete or absent."""
+    if isinstance(item, BaseModel) and _tag_of_object(item) is None:
+        item = fields_of_model(item)
     if isinstance(item, Mapping):
         missing = REQUIRED_TOKEN_METADATA_FIELDS - item.keys()
         if missing and missing != REQUIRED_TOKEN_METADATA_FIELDS:
@@ -143,7 +146,7 @@ NeMoGymResponseInputItem = Annotated[
             ),
         ]
     ],
-    BeforeValidator(_check_tokens),
+    BeforeValidator(_checked_item),
 ]
 
 #: An item of a response. A mapping needs `type`.
@@ -158,7 +161,7 @@ NeMoGymResponseOutputItem = Annotated[
             ),
         ]
     ],
-    BeforeValidator(_check_tokens),
+    BeforeValidator(_checked_item),
 ]
 
 #: The items of a request.

@@ -69,22 +69,27 @@ def sample_deviation(values: Sequence[float]) -> float:
 
 
 def distribution(values: Sequence[float]) -> Numbers:
-    """Mean, median, quartiles and extremes; from two values on also deviation, standard error and 95 % interval."""
+    """Mean, median, deviation, standard error, extremes and quartiles; from two values on also the 95 % interval.
+
+    The deviation of a single value is 0.
+    """
     ordered = sorted(values)
+    mean = statistics.fmean(values)
+    deviation = sample_deviation(values) if len(values) > 1 else 0.0
+    error = deviation / math.sqrt(len(values))
     result = {
-        "mean": statistics.fmean(values),
+        "mean": mean,
         "median": statistics.median(ordered),
+        "std": deviation,
+        "sem": error,
         "min": ordered[0],
         "max": ordered[-1],
         "p25": _quantile(ordered, 0.25),
         "p75": _quantile(ordered, 0.75),
     }
     if len(values) > 1:
-        deviation = sample_deviation(values)
-        error = deviation / math.sqrt(len(values))
         half_width = t_quantile(len(values) - 1) * error
-        low, high = result["mean"] - half_width, result["mean"] + half_width
-        result |= {"std": deviation, "sem": error, "ci_low_95": low, "ci_high_95": high}
+        result |= {"ci_low_95": mean - half_width, "ci_high_95": mean + half_width}
     return result
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from nemo_gym._received import ReadableValue
+from nemo_gym._received import ReadableValue, TakesModels
 
 _DROP_UNKNOWN = ConfigDict(extra="ignore")  # a typed dictionary without a configuration takes that of its owner
 
@@ -103,7 +103,7 @@ def _check_video(part: InputPart) -> InputPart:
 NeMoGymContentPart = Annotated[InputPart, Field(discriminator="type"), AfterValidator(_check_video)]
 
 
-class NeMoGymResponseOutputText(BaseModel):
+class NeMoGymResponseOutputText(TakesModels):
     """A text of the model."""
 
     annotations: list[ReadableValue]
@@ -112,14 +112,14 @@ class NeMoGymResponseOutputText(BaseModel):
     logprobs: list[Any] | None = None
 
 
-class NeMoGymResponseOutputRefusal(BaseModel):
+class NeMoGymResponseOutputRefusal(TakesModels):
     """A refusal of the model."""
 
     refusal: str
     type: Literal["refusal"] = "refusal"
 
 
-class NeMoGymSummary(BaseModel):
+class NeMoGymSummary(TakesModels):
     """A part of a reasoning item's summary."""
 
     text: str

@@ -9,10 +9,24 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 
 
-class Received(BaseModel):
+def fields_of_model(value: Any) -> Any:
+    """The fields that were set of a pydantic model, such as an object of OpenAI's package; other values unchanged."""
+    return value.model_dump(exclude_unset=True, warnings=False) if isinstance(value, BaseModel) else value
+
+
+class TakesModels(BaseModel):
+    """A model that can be validated from an object of OpenAI's package, too: its fields are taken."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_fields(cls, value: Any) -> Any:
+        return value if isinstance(value, cls) else fields_of_model(value)
+
+
+class Received(TakesModels):
     """An object of an endpoint. Unknown fields are kept."""
 
     model_config = ConfigDict(extra="allow")

