@@ -247,6 +247,7 @@ def test_a_failed_judge_is_a_named_failure_and_no_verdict(reply, reward, failure
     answer = TestClient(judged.setup_webserver()).post("/verify", json={**ROW, "response": ANSWER}).json()
     assert (answer["reward"], answer.get("_ng_failure_class")) == (reward, failure)
     assert answer["mask_sample"] is (failure is not None)
+    assert answer.get("instance_config") == ({"mask_sample": True} if failure else None)
     assert judged.server_client.post.await_args.kwargs.keys() == {"server_name", "url_path", "json"}
 
 

@@ -71,10 +71,9 @@ def _failed(body: BaseModel, why: str) -> dict[str, Any]:
     """The reply for a rollout whose judge failed."""
     row = body.model_dump(mode="json")
     config = row.get("instance_config")
-    if isinstance(config, dict):
-        row["instance_config"] = {**config, "mask_sample": True}
     return {
         **row,
+        "instance_config": {**(config if isinstance(config, dict) else {}), "mask_sample": True},
         "reward": 0.0,
         "mask_sample": True,
         "failure_kind": "judge_failed",
