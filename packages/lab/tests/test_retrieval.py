@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab import needs_installed, oracle_rewards
 from ludus_lab.retrieval import qualify as hooks
-from ludus_lab.retrieval.corpus import FOLDER, Document, Passage, read_corpus
+from ludus_lab.retrieval.corpus import FOLDER, FRONT_PAGE, Document, Passage, read_corpus
 from ludus_lab.retrieval.generate import KINDS, questions
 from ludus_lab.retrieval.ranking import Meanings, Words, open_library
 from ludus_lab.retrieval.resources import plain
@@ -25,7 +25,7 @@ from ludus.environment import Environment
 ROWS = [
     json.loads(line) for line in Path(ludus_lab.retrieval.__path__[0], "data/example.jsonl").read_text().splitlines()
 ]
-with_pages = needs_installed("ludus_lab.retrieval", str(FOLDER))
+with_pages = needs_installed("ludus_lab.retrieval", str(FRONT_PAGE))
 PAGE = "<html><head><title>Birds</title></head><body><script>x</script></div><h1>Kestrels</h1>\n\n{}</body></html>"
 
 

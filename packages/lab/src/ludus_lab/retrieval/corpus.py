@@ -15,6 +15,8 @@ from ludus.errors import UserError
 
 #: Where the package puts its pages.
 FOLDER = Path("/usr/share/doc/sqlite3")
+#: A page that sqlite3-doc brings: the folder is there with sqlite3 alone.
+FRONT_PAGE = FOLDER / "index.html"
 PACKAGE = "sqlite3-doc"
 
 #: Lists of links, diagrams drawn as text, and copies of other pages.

@@ -14,7 +14,7 @@ from typing import Any
 
 from ludus.errors import UserError, did_you_mean
 from ludus_lab.needs import require
-from ludus_lab.retrieval.corpus import FOLDER, PACKAGE, Document, read_corpus
+from ludus_lab.retrieval.corpus import FRONT_PAGE, PACKAGE, Document, read_corpus
 
 SYSTEM = (
     "You answer questions about the documentation of SQLite. Use the tools `search` and `open` to find the passage. "
@@ -39,7 +39,7 @@ def questions(seed: int, *, kind: str = "") -> Iterator[dict[str, Any]]:
     """Rows of one kind (`code`, `release` or `gap`), by default of all kinds in turn while each lasts."""
     if kind and kind not in KINDS:
         raise UserError(f"data.kind {kind!r:.40} is not a kind of question", did_you_mean(kind, KINDS))
-    require(__package__, str(FOLDER))
+    require(__package__, str(FRONT_PAGE))
     documents, version = read_corpus(), _version()
     generator = random.Random(seed)
     rows = [_rows(name, documents, version, generator) for name in ([kind] if kind else KINDS)]
