@@ -196,11 +196,46 @@ call("personality", 135, 92, 0x0400000)
 """
 
 SUPERVISOR = """
-import resource
-tried("prlimit", resource.prlimit, 1, resource.RLIMIT_CPU, (0, 0))
-tried("affinity", os.sched_setaffinity, 1, {0})
-tried("renice", os.setpriority, os.PRIO_PROCESS, 1, 19)
+import fcntl, resource
+supervisor = os.getppid()
+for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGRTMAX):
+    for target in (supervisor, -supervisor, -1):
+        try:
+            os.kill(target, number)
+        except OSError:
+            pass
+    pidfd = os.pidfd_open(supervisor)
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except OSError:
+        pass
+    os.close(pidfd)
+read, write = os.pipe()
+for number in (signal.SIGKILL, signal.SIGIO):  # signals that a descriptor sends when it has something to read
+    fcntl.fcntl(read, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    fcntl.fcntl(read, 10, number)
+    try:
+        fcntl.fcntl(read, fcntl.F_SETOWN, supervisor)
+        os.write(write, b"x")
+    except OSError:
+        pass
+os.close(read), os.close(write)
+for limit in (resource.RLIMIT_CPU, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE):
+    tried("prlimit", resource.prlimit, supervisor, limit, (0, 0))
+tried("affinity", os.sched_setaffinity, supervisor, {0})
+tried("renice", os.setpriority, os.PRIO_PROCESS, supervisor, 19)
+tried("renice its group", os.setpriority, os.PRIO_PGRP, supervisor, 19)
 tried("renice all", os.setpriority, os.PRIO_USER, 0, 19)
+tried("batch", os.sched_setscheduler, supervisor, os.SCHED_BATCH, os.sched_param(0))
+for name in ("mem", "environ", "maps", "fd", "cwd", "root", "task/0/mem"):
+    tried(f"its {name}", lambda: os.stat(os.readlink(f"/proc/{supervisor}/{name}")) if name in ("cwd", "root") else
+        os.listdir(f"/proc/{supervisor}/{name}") if name == "fd" and not IMAGE else
+        open(f"/proc/{supervisor}/{name}", "rb").read(1))
+for name, text in (("oom_score_adj", "1000"), ("comm", "x"), ("autogroup", "19")):
+    def write_file():
+        with open(f"/proc/{supervisor}/{name}", "w") as file:
+            file.write(text)
+    tried(f"wrote its {name}", write_file)
 for fd in range(3, 1024):
     try:
         os.fstat(fd)

@@ -1,8 +1,9 @@
 """Sandboxes without namespaces: limits, a user of its own, Landlock and seccomp, on the file system of the host.
 
 It works where nothing can be installed and no namespace can be made. It is not for hostile code: programs see the
-processes and the system of the host, share its disk without a limit, and can end their own supervisor. So it is taken
-only if a user names it.
+processes and the system of the host, and share its disk without a limit. So it is taken only if a user names it. From
+Linux 6.12 on, Landlock keeps a program's signals from its supervisor. Before, a program can end it, and the rollout
+fails.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ _PREFIX = os.path.realpath(sys.base_prefix)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
+def _protects_supervisor() -> bool:
+    return platform.system() == "Linux" and landlock.landlock_version() >= 6
+
+
 class ProcessProvider(FolderProvider):
     """Opens a sandbox as a plain process with few rights."""
 
@@ -52,9 +57,7 @@ class ProcessProvider(FolderProvider):
     program = "a process for the sandbox"
     isolates = False
     lacks = frozenset({"image", "folders", "unix_sockets"})
-    claims = frozenset(ATTACKS) - {
-        *("disk", "files", "left_behind", "proc", "supervisor"),
-    }
+    claims = ATTACKS - {"disk", "files", "proc", *(() if _protects_supervisor() else ("left_behind", "supervisor"))}
 
     @classmethod
     def problem(cls) -> str | None:
@@ -102,6 +105,11 @@ class ProcessSandbox(SupervisedSandbox):
         super().__init__(*args)
         self.folder = folder
         self.user = user
+
+    async def start(self, setup: dict[str, Any]) -> None:
+        """Wait until the supervisor is ready. Its programs have the same user, and must not reach it."""
+        code = seccomp.protecting(self.pid) if _protects_supervisor() else None
+        await super().start(setup | {"guard": code.hex() if code is not None else None})
 
     async def close(self) -> None:
         """End every process and remove the folder."""

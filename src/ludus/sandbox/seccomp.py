@@ -72,8 +72,8 @@ _REFUSED = {
 #: Refused as unknown calls, so that the C library uses an older call, which is checked below.
 _UNKNOWN = {"clone3": (435, 435)}
 
-#: Refused if the first argument is process 1.
-_ON_PROCESS_1 = {
+#: Refused if the first argument is the supervisor, which is process 1 of most sandboxes.
+_ON_SUPERVISOR = {
     "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122),
     "sched_setparam": (142, 118),
@@ -112,14 +112,23 @@ def program() -> bytes | None:
         code.if_equal(numbers[column], _ERROR | errno.EPERM)
     for numbers in _UNKNOWN.values():
         code.if_equal(numbers[column], _ERROR | errno.ENOSYS)
-    for numbers in _ON_PROCESS_1.values():
-        code.call(numbers[column], [(_JUMP_EQUAL, 0, 1)], _ERROR | errno.EPERM)
+    code.protect(1, column)
     code.call(_CLONE[column], [(_JUMP_ANY_BIT, 0, _NEW_NAMESPACES)], _ERROR | errno.EPERM)
-    code.call(_SETPRIORITY[column], [(_JUMP_EQUAL, 0, 2), (_JUMP_EQUAL, 1, 1)], _ERROR | errno.EPERM)
-    code.call(_IOPRIO_SET[column], [(_JUMP_EQUAL, 0, 3), (_JUMP_EQUAL, 1, 1)], _ERROR | errno.EPERM)
     code.call(_IOCTL[column], [(_JUMP_EQUAL, 1, _TIOCSTI), (_JUMP_EQUAL, 1, _TIOCLINUX)], _ERROR | errno.EPERM)
     for numbers in (_SOCKET, _SOCKETPAIR):
         code.call_unless(numbers[column], 0, _FAMILIES, _ERROR | errno.EAFNOSUPPORT)
+    code.end(_ALLOW)
+    return code.bytes()
+
+
+def protecting(supervisor: int) -> bytes | None:
+    """A second filter, for programs that have the user of a supervisor which is not process 1 of their namespace."""
+    known = _ARCHITECTURES.get(platform.machine())
+    if known is None:
+        return None
+    code = _Code()
+    code.load(_NUMBER)
+    code.protect(supervisor, known[1])
     code.end(_ALLOW)
     return code.bytes()
 
@@ -150,7 +159,7 @@ def oci_rules() -> list[dict[str, object]]:
     return [
         refuse(_REFUSED, errno.EPERM),
         refuse(_UNKNOWN, errno.ENOSYS),
-        refuse(_ON_PROCESS_1, errno.EPERM, (0, "SCMP_CMP_EQ", 1, 0)),
+        refuse(_ON_SUPERVISOR, errno.EPERM, (0, "SCMP_CMP_EQ", 1, 0)),
         *(refuse(["clone"], errno.EPERM, (0, "SCMP_CMP_MASKED_EQ", space, space)) for space in spaces),
         *(refuse(["setpriority"], errno.EPERM, (n, "SCMP_CMP_EQ", value, 0)) for n, value in ((0, 2), (1, 1))),
         *(refuse(["ioprio_set"], errno.EPERM, (n, "SCMP_CMP_EQ", value, 0)) for n, value in ((0, 3), (1, 1))),
@@ -190,6 +199,13 @@ class _Code:
         for jump, argument, value in tests:
             body += [(_LOAD, 0, 0, _ARGUMENTS + 8 * argument), (jump, 0, 1, value), (_RETURN, 0, 0, verdict)]
         self._rule(number, body)
+
+    def protect(self, pid: int, column: int) -> None:
+        """Refuse to change the limits and the priority of a process."""
+        for numbers in _ON_SUPERVISOR.values():
+            self.call(numbers[column], [(_JUMP_EQUAL, 0, pid)], _ERROR | errno.EPERM)
+        self.call(_SETPRIORITY[column], [(_JUMP_EQUAL, 0, 2), (_JUMP_EQUAL, 1, pid)], _ERROR | errno.EPERM)
+        self.call(_IOPRIO_SET[column], [(_JUMP_EQUAL, 0, 3), (_JUMP_EQUAL, 1, pid)], _ERROR | errno.EPERM)
 
     def call_unless(self, number: int, argument: int, values: tuple[int, ...], verdict: int) -> None:
         """Refuse a call unless an argument has one of the values."""

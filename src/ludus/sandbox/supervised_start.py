@@ -23,7 +23,7 @@ LIBRARIES = "/opt/libraries"
 #: The modules of the supervisor, in the order in which they import each other.
 _MODULES = (
     "ludus.runtime.frames",
-    *(f"ludus.sandbox.inside.{name}" for name in ("folders", "relay", "processes", "program", "python", "supervisor")),
+    *(f"ludus.sandbox.inside.{name}" for name in ("folders", "relay", "guard", "processes", "program", "python", "supervisor")),
 )
 
 #: The first code of the interpreter inside: the supervisor's modules come through the socket.
@@ -70,6 +70,7 @@ def setup_message(spec: SandboxSpec, writable: Sequence[str], packages: Sequence
         "env": program_environment(spec),
         "watch_memory": controllers().memory is None,
         "own_user": False,
+        "guard": None,
         "limits": {
             "memory": limits.memory_mb << 20,
             "disk": limits.disk_mb << 20,

@@ -1,6 +1,6 @@
 """The first process inside a sandbox: it runs programs for the host, one at a time, and ends all that they started.
 
-As process 1 of its own pid namespace it cannot be killed or traced from inside. A Python program runs in a fork of
+As process 1 of its own pid namespace it cannot be killed or traced from inside; elsewhere `guard.py` sees to that. A Python program runs in a fork of
 this interpreter, which saves the start of a new one. So this process keeps nothing of a program: neither its text nor
 its output, nor the names of its files and processes (see `relay.py`).
 """
@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from ludus.runtime.frames import HEADER, frame_start
 from ludus.sandbox.inside.folders import empty, reset_metadata, used_files
+from ludus.sandbox.inside.guard import keep_away
 from ludus.sandbox.inside.processes import descendants, prefer_oom_kill, used_memory
 from ludus.sandbox.inside.program import Running
 from ludus.sandbox.inside.python import run_python
@@ -72,6 +73,7 @@ class Supervisor:
         self.background = setup["background"]
         self.watch_memory = setup["watch_memory"]
         self.environ = setup["env"]
+        self.guard = setup["guard"] and bytes.fromhex(setup["guard"])
         self.alone = os.getpid() == 1 or setup["own_user"]  # kill(-1) reaches the programs and nothing else
         self.baseline: dict[str, int] = {}
         self.most_files: dict[str, int] = {}  # at most while the running program runs
@@ -267,6 +269,8 @@ class Supervisor:
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         prctl(PR_SET_DUMPABLE, 1)  # as in a process of its own: it may look at itself in /proc
         prefer_oom_kill()
+        if self.guard:
+            keep_away(_LIBC, self.guard)
         self.limit(program.request["timeout"])
         environ, argv = {**self.environ, **start["env"]}, start["argv"]
         os.chdir(os.path.join(self.home, start["cwd"] or ""))
