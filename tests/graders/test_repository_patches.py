@@ -8,9 +8,10 @@ import tarfile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sandboxes import needs, opened
 
 from ludus.graders.repository import PatchError, apply_patch, is_protected, make_patch
-from ludus.graders.repository.trees import TreeTooLarge, tree_of, with_change
+from ludus.graders.repository.trees import TreeTooLarge, read_tree, tree_of, with_change
 
 texts = st.lists(st.sampled_from(["a", "b", "", "\t", "+x", "-y", "@@", "--- a/x", "é\r"]), max_size=12).flatmap(
     lambda lines: st.sampled_from(["\n".join(lines), "\n".join(lines) + "\n"])
@@ -126,3 +127,16 @@ def test_the_bytes_of_hard_links_are_counted_for_each_name():
             archive.addfile(member)
     with pytest.raises(TreeTooLarge):
         tree_of(buffer.getvalue(), "repo")
+
+
+@needs("oci")
+async def test_a_tree_whose_box_forges_its_archive_is_the_models_doing():
+    for forged in ("#!/bin/sh\necho no archive\n", "#!/bin/sh\nexit 3\n", "#!/bin/sh\nhead -c 2000 /dev/zero\n"):
+        async with opened("oci") as sandbox:
+            await sandbox.exec("mkdir repo; echo a > repo/a")
+            await sandbox.write("/bin/tar", forged.encode(), executable=True)
+            if "zero" in forged:  # an archive without members
+                assert await read_tree(sandbox, "repo") == {}
+                continue
+            with pytest.raises(TreeTooLarge):
+                await read_tree(sandbox, "repo")

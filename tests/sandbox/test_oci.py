@@ -94,6 +94,15 @@ async def test_a_pipe_in_the_place_of_a_file_delays_nobody():
                 await sandbox.write(name, b"data")
 
 
+async def test_a_program_that_removes_its_folders_gets_its_result_and_the_sandbox_goes_on():
+    async with opened("oci") as sandbox:
+        assert (await sandbox.exec("rm -rf /tmp /data $HOME; sleep 0.2; echo removed", cwd="/")).text == "removed\n"
+        assert (await sandbox.exec("echo alive", cwd="/")).text == "alive\n"
+        assert (await sandbox.exec("true")).exit_code == 126
+        assert (await sandbox.exec("mkdir -p $HOME /tmp; sleep 0.2", cwd="/")).ok
+        assert (await sandbox.exec("echo back")).text == "back\n"
+
+
 async def test_python_is_the_one_of_the_image():
     async with opened("oci") as sandbox:
         assert (await sandbox.exec("rm /bin/python3")).ok

@@ -168,6 +168,27 @@ async def test_a_fork_has_the_same_files_and_goes_its_own_way(kind: str):
 
 
 @every_provider
+async def test_a_snapshot_leaves_out_what_cannot_be_read_and_home_may_be_shut(kind: str):
+    async with opened(kind) as sandbox:
+        await sandbox.exec("mkdir shut; echo a > shut/a; echo b > b; echo c > c; chmod 000 shut b .")
+        snapshot = await sandbox.snapshot()
+        with tarfile.open(fileobj=io.BytesIO(snapshot)) as tar:
+            assert "./c" in tar.getnames()
+            assert "./b" not in tar.getnames()
+
+
+@every_provider
+async def test_programs_in_the_background_cannot_use_up_the_processes_of_the_next_call(kind: str):
+    async with opened(kind, background=True, limits=SandboxLimits(processes=20)) as sandbox:
+        await sandbox.exec("for n in 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0; do sleep 900 > /dev/null 2>&1 & done")
+        assert (await sandbox.exec("echo here")).text == "here\n"
+        await sandbox.write("file", b"written")
+        assert await sandbox.read("file") == b"written"
+        await sandbox.end_processes()
+        assert (await sandbox.exec("echo $(echo again)")).text == "again\n"
+
+
+@every_provider
 async def test_a_snapshot_cannot_write_outside_of_the_sandbox(kind: str, tmp_path: Any):
     outside = tmp_path / "written"
     archive = io.BytesIO()

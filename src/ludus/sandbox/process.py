@@ -104,6 +104,7 @@ class ProcessSandbox(SupervisedSandbox):
     def __init__(self, folder: Path, user: int | None, *args: Any) -> None:
         super().__init__(*args)
         self.folder = folder
+        self.home = str(folder / "home")
         self.user = user
 
     async def start(self, setup: dict[str, Any]) -> None:
@@ -118,19 +119,6 @@ class ProcessSandbox(SupervisedSandbox):
         await super().close()
         self._end_processes()
         await in_thread(remove, self.folder)
-
-    async def snapshot(self) -> bytes:
-        """The files under HOME as a tar archive."""
-        result = await self._trusted(["tar", "-cf", "-", "."], limit=self.spec.limits.disk_mb << 21)
-        if not result.ok or result.output_cut:
-            raise SandboxError(f"cannot make a snapshot: {result.why}: {result.stderr.decode(errors='replace'):.200}")
-        return result.stdout
-
-    async def restore(self, snapshot: bytes) -> None:
-        """Unpack a snapshot into HOME, with the rights of the programs."""
-        result = await self._trusted(["tar", "-xf", "-"], stdin=snapshot)
-        if not result.ok:
-            raise OSError(f"cannot restore the snapshot: {result.why}: {result.last_line}")
 
     async def route(self, port: int) -> str:
         """With the host's network programs reach every port; without it they get no socket at all."""

@@ -132,6 +132,7 @@ class Sandbox(ABC):
     """One sandbox. Its calls run one after the other. `close` it always: `async with await provider.open(spec)`."""
 
     spec: SandboxSpec
+    home: str = HOME  #: the folder that programs start in, as they see it
 
     @property
     def is_open(self) -> bool:
@@ -234,14 +235,16 @@ class Sandbox(ABC):
         Raises `OSError` if a program left files that cannot be archived.
         """
         script = 'chmod u+rwx "$1"; tar -C "$1" --ignore-failed-read --warning=no-failed-read -cf - .'
-        result = await self._trusted(["sh", "-c", script, "sh", HOME], limit=self.spec.limits.disk_mb << 21)
+        limit = self.spec.limits.disk_mb << 21
+        archive = Program(("sh", "-c", script, "sh", self.home), timeout=60.0, cwd="/", output_bytes=limit)
+        result = await self.run(archive)
         if not result.ok or result.output_cut:
             raise OSError(f"the files in the sandbox cannot be archived: {result.why}")
         return result.stdout
 
     async def restore(self, snapshot: bytes) -> None:
         """Unpack a snapshot into HOME. It is unpacked inside, so that nothing in it can reach outside."""
-        result = await self._trusted(["tar", "-C", HOME, "-xpf", "-"], stdin=snapshot)
+        result = await self._trusted(["tar", "-C", self.home, "-xpf", "-"], stdin=snapshot)
         if not result.ok:
             raise OSError(f"cannot restore the snapshot: {result.why}: {result.last_line}")
 

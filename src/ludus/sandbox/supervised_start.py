@@ -21,10 +21,8 @@ PACKAGES = "/opt/packages"
 LIBRARIES = "/opt/libraries"
 
 #: The modules of the supervisor, in the order in which they import each other.
-_MODULES = (
-    "ludus.runtime.frames",
-    *(f"ludus.sandbox.inside.{name}" for name in ("folders", "relay", "guard", "processes", "program", "python", "supervisor")),
-)
+_INSIDE = ("folders", "relay", "guard", "processes", "program", "python", "supervisor")
+_MODULES = ("ludus.runtime.frames", *(f"ludus.sandbox.inside.{name}" for name in _INSIDE))
 
 #: The first code of the interpreter inside: the supervisor's modules come through the socket.
 _BOOTSTRAP = """

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ludus import Failure
 from ludus.environments.terminal.places import Places, is_below
 from ludus.environments.terminal.settings import Artifact
 from ludus.graders.repository import write_tree
@@ -195,6 +194,5 @@ async def _bytes(sandbox: Sandbox, operation: str, request: Entry, stdin: bytes,
     if ended.ok and not ended.output_cut:
         return ended.stdout
     why = f"{ended.last_line or ended.why}" if not ended.output_cut else "there are too many files"
-    if operation in ("list", "fetch"):  # in the agent's box
-        raise OSError(f"what the agent left cannot be read: {why}")
-    raise Failure("sandbox", f"what the agent left cannot be laid out for its judge: {why}")
+    verb = "read" if operation in ("list", "fetch") else "laid out for its judge"
+    raise OSError(f"what the agent left cannot be {verb}: {why}")

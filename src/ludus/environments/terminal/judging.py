@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ludus import Failure
 from ludus.environments.terminal.boxes import Box, reaching, write_files
 from ludus.environments.terminal.carrying import remove_planted, taken
-from ludus.environments.terminal.leaving import archived, made_safe, with_room
+from ludus.environments.terminal.leaving import made_safe, with_room
 from ludus.environments.terminal.places import Places
 from ludus.environments.terminal.settings import Artifact, Collect
 from ludus.environments.terminal.verdicts import read_rewards
@@ -112,7 +112,7 @@ class Judge:
             await sandbox.exec(["sh", "-c", collect.command], timeout=collect.timeout_sec, cwd=self.box.workdir)
         await sandbox.end_processes()
         if fresh.spec.image is None:  # the whole of HOME; nothing else can be written there
-            left = await archived(sandbox)
+            left = await sandbox.snapshot()
             spec = with_room(replace(fresh.spec, background=False), len(left))
             async with await fresh.provider.open(spec) as clean:
                 await clean.restore(left)

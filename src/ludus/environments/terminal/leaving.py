@@ -56,15 +56,6 @@ async def made_safe(sandbox: Sandbox, workdir: str, root: str) -> bool:
     return ended.ok
 
 
-async def archived(sandbox: Sandbox) -> bytes:
-    """The files under HOME, also if the model took away its own right to enter HOME. Raises `OSError`."""
-    try:
-        return await sandbox.snapshot()
-    except OSError:
-        await sandbox.exec(["chmod", "u+rwx", HOME], cwd="/")
-        return await sandbox.snapshot()
-
-
 def with_room(spec: SandboxSpec, size: int) -> SandboxSpec:
     """A spec with room for the tests beside large leftovers. Small ones take a warm sandbox of the usual size."""
     limits = spec.limits

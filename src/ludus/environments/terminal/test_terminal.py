@@ -150,6 +150,25 @@ async def test_a_right_answer_counts_whatever_the_model_did_to_home(outcomes: Ou
     assert outcome == dict.fromkeys(ways, 1.0)
 
 
+#: What a model may leave so that its judge's box cannot be made.
+IN_THE_WAY = {
+    "deep": "cd ~; mkdir .deep; cd .deep; for n in $(seq 1200); do mkdir a; cd a; done",
+    "shut": "mkdir -p ~/.shut/in; chmod 000 ~/.shut/in ~/.shut /app ~",
+    "odd names": "touch $'\\377' $'a\\nb'; ln -s $'\\377' $'l\\377'; mkdir ~/.$'d\\377'",
+    "a file for a folder": "cd /; rm -rf ~/app; echo > ~/app; rm -rf ~/logs; echo > ~/logs",
+    "no folder": "cd /; rm -rf ~/* /tmp/*",
+}
+
+
+@needs_sandbox()
+@pytest.mark.slow
+@together
+async def test_what_stands_in_the_way_of_the_judge_earns_nothing(outcomes: Outcomes) -> None:
+    row = small("grep -q done /app/out && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt")
+    ways = {name: qualify._running(f"{script}; true") for name, script in IN_THE_WAY.items()}
+    assert await outcomes(row, ways) == dict.fromkeys(ways, 0.0)
+
+
 @needs_sandbox()
 @together
 async def test_a_module_that_the_model_names_like_one_of_python_is_not_imported(outcomes: Outcomes) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from ludus.graders.repository.settings import SETTINGS
-from ludus.sandbox.protocol import Sandbox, SandboxError
+from ludus.sandbox.protocol import Sandbox
 
 Tree = dict[str, bytes]
 
@@ -26,7 +26,7 @@ _LEFT_OUT = {".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache
 
 
 class TreeTooLarge(ValueError):
-    """A working tree that holds more than we are willing to read."""
+    """A working tree that holds more than we are willing to read, or that its box does not show."""
 
 
 def is_protected(path: str) -> bool:
@@ -55,15 +55,14 @@ async def write_tree(sandbox: Sandbox, tree: Mapping[str, bytes], folder: str) -
 
 
 async def read_tree(sandbox: Sandbox, folder: str) -> Tree:
-    """The files of a folder under HOME, without those that tools leave behind. Raises `TreeTooLarge`."""
+    """The files of a folder under HOME, without those that tools leave behind. Raises `TreeTooLarge`.
+
+    The `tar` of an image belongs to the model, which may have replaced it.
+    """
     try:
-        snapshot = await sandbox.snapshot()
-    except OSError as error:
+        return tree_of(await sandbox.snapshot(), folder)
+    except (OSError, tarfile.TarError) as error:
         raise TreeTooLarge(str(error)) from error
-    try:
-        return tree_of(snapshot, folder)
-    except tarfile.TarError as error:
-        raise SandboxError(f"cannot read the working tree: {error}") from error
 
 
 def tree_of(archive: bytes, folder: str) -> Tree:

@@ -177,14 +177,18 @@ def _remove(request: dict[str, Any]) -> None:
 
 
 def _remove_all(path: str) -> None:
-    """Remove a file or a link, or a folder with all that it holds."""
-    if os.path.islink(path) or not os.path.isdir(path):
-        os.unlink(path)
-        return
-    os.chmod(path, 0o700)
-    for name in os.listdir(path):
-        _remove_all(os.path.join(path, name))
-    os.rmdir(path)
+    """Remove a file or a link, or a folder with all that it holds, however deep."""
+    pending = [path]
+    while pending:
+        place = pending[-1]
+        if os.path.islink(place) or not os.path.isdir(place):
+            os.unlink(pending.pop())
+            continue
+        os.chmod(place, 0o700)
+        names = os.listdir(place)
+        pending += [os.path.join(place, name) for name in names]
+        if not names:
+            os.rmdir(pending.pop())
 
 
 _OPERATIONS: dict[str, Callable[[dict[str, Any]], None]] = {

@@ -6,8 +6,11 @@ import os
 
 
 def used_files(path: str) -> int:
-    """How many files the file system of a path holds."""
-    stats = os.statvfs(path)
+    """How many files the file system of a path holds; 0 if a program removed the path."""
+    try:
+        stats = os.statvfs(path)
+    except OSError:
+        return 0
     return stats.f_files - stats.f_ffree
 
 

@@ -1,8 +1,8 @@
 """The first process inside a sandbox: it runs programs for the host, one at a time, and ends all that they started.
 
-As process 1 of its own pid namespace it cannot be killed or traced from inside; elsewhere `guard.py` sees to that. A Python program runs in a fork of
-this interpreter, which saves the start of a new one. So this process keeps nothing of a program: neither its text nor
-its output, nor the names of its files and processes (see `relay.py`).
+As process 1 of its own pid namespace it cannot be killed or traced from inside; `guard.py` sees to that elsewhere. A
+Python program runs in a fork of this interpreter, which saves the start of a new one. So this process keeps nothing of
+a program: neither its text nor its output, nor the names of its files and processes (see `relay.py`).
 """
 
 from __future__ import annotations
