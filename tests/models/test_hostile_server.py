@@ -62,6 +62,9 @@ async def test_a_server_that_sends_a_web_page_is_named_as_no_model_server():
     with pytest.raises(UserError) as caught:
         await ask(sends(whole(PAGE, b"404 Not Found")))
     assert NO_SERVER in str(caught.value)
+    rollout = await ask(sends(whole(PAGE, b"501 Unsupported method")))  # of a server of files
+    assert rollout.error is not None
+    assert NO_SERVER in rollout.error.cause
     rollout = await ask(sends(whole(PAGE, b"502 Bad Gateway")))  # of a proxy: the model server behind it is down
     assert rollout.error is not None
     assert (rollout.error.kind, NO_SERVER in rollout.error.cause) == ("http_502", False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import orjson
@@ -58,3 +60,9 @@ def _has_surrogates(value: Any) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def test_an_object_that_json_lacks_does_not_import_numpy():
+    code = "import sys\nfrom ludus.runtime.encoding import encode\nencode({1})\nprint('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

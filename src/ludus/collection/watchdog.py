@@ -185,9 +185,10 @@ class _Answer:
 
 def _sentence(call: BlockingCall, line: int, seconds: float) -> str:
     file, _, name = call.function.rpartition(" in ")
+    remedy = "Await what it waits for" if call.stage == "model" else "Write def instead of async def, or await its work"
     return (
         f"{call.stage} of {call.environment} blocked the event loop for {seconds:.1f} s ({file}:{line} in {name}). The "
-        "other rollouts waited, also in their model time. Write def instead of async def, or await what it waits for"
+        f"other rollouts waited, also in their model time. {remedy}"
     )
 
 

@@ -267,7 +267,8 @@ class OpenAIModel(Model):
         error = _error(content)
         if isinstance(error, dict):
             error = error.get("message")
-        if error is None and reply.status < 500 and _HTML.match(content):  # a proxy sends pages with 5xx
+        is_proxy = reply.status >= 500 and reply.status != 501  # it sends a page while the model server is down
+        if error is None and not is_proxy and _HTML.match(content):
             return "a web page (HTML), so this is not a model server: check model.base_url"
         text = content[:2000].decode("utf-8", "replace") if error is None else str(error)
         return self._clean(" ".join(text.split()))[:300]

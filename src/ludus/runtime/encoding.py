@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,8 @@ def encode_result(value: Any) -> bytes:
 
 def _encode(value: Any, default: Callable[[Any], Any]) -> bytes:
     try:
-        return dumps(value, default, OPT_SERIALIZE_NUMPY)
+        # asked about an object that it does not know, orjson would import numpy, which takes long
+        return dumps(value, default, OPT_SERIALIZE_NUMPY if "numpy" in sys.modules else None)
     except (TypeError, ValueError) as error:
         if isinstance(error.__cause__, NotJsonError):
             raise error.__cause__ from None
