@@ -1,7 +1,7 @@
 """A hub on this machine: the routes of the Hugging Face hub that its client calls for datasets, over HTTP.
 
 Repositories are kept in memory. Large and binary files are uploaded by Git LFS: the commit names only their digest.
-`half`, `hangs`, `broken_json` and `forgets_objects` make the hub misbehave.
+`half`, `hangs`, `broken_json`, `forgets_objects`, `moved_to` and `endless` make the hub misbehave.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -54,10 +54,13 @@ class Hub:
     hangs: threading.Event = field(default_factory=threading.Event)  #: set: the hub answers
     broken_json: bool = False
     forgets_objects: bool = False  #: what is uploaded by LFS does not arrive
+    moved_to: str = ""  #: the URL of another hub, to which every request is redirected
+    endless: bool = False  #: files go on after their announced size
     lfs_from: int = 10_000_000  #: files of this size and more travel by LFS
     objects: dict[str, bytes] = field(default_factory=dict)  #: what was uploaded by LFS, by digest
     requests: list[str] = field(default_factory=list)
     ranges: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)  #: the Authorization headers of all requests
 
     def add(self, name: str, files: dict[str, bytes], private: bool = False) -> str:
         """A repository with one commit more. Returns the commit."""
@@ -105,8 +108,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _route(self) -> None:
         hub, url = self.hub, urlsplit(self.path)
         hub.requests.append(f"{self.command} {url.path}")
+        hub.keys += [self.headers["Authorization"]] if "Authorization" in self.headers else []
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         hub.hangs.wait()
+        if hub.moved_to:
+            self._bytes(b"", 302, {"Location": f"{hub.moved_to}{self.path}"})
+            return
         parts = [unquote(part) for part in url.path.strip("/").split("/")]
         if parts[:3] == ["api", "repos", "create"]:
             self._create(json.loads(body))
@@ -227,7 +234,20 @@ class _Handler(BaseHTTPRequestHandler):
         if self.hub.half and self.command == "GET":
             self.hub.half -= 1
             return self._bytes(content, status, head, sent=len(content) // 2)
+        if self.hub.endless and self.command == "GET":
+            return self._without_end(content, status, head)
         return self._bytes(content, status, head)
+
+    def _without_end(self, content: bytes, status: int, headers: dict[str, str]) -> None:
+        """Send a file again and again, without a size, until the client has gone or 256 MB are sent."""
+        self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.end_headers()
+        self.close_connection = True
+        with suppress(OSError):
+            for _ in range(256):
+                self.wfile.write(content * (2**20 // len(content)))
 
     def _json(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
         self._bytes(json.dumps(value).encode(), status, {"Content-Type": "application/json", **(headers or {})})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
-from hub_server import TOKEN
+from hub_server import TOKEN, running_hub
 from ludus_data.validate import validate
 
 import ludus
@@ -171,6 +172,27 @@ def test_a_file_name_that_leaves_the_dataset_is_refused(hub):
     hub.add("me/evil", {"train.jsonl": LINES, "../../evil.jsonl": LINES})
     with pytest.raises(UserError, match=r"hf:me/evil lists a file '../../evil.jsonl' outside its folder"):
         read("hf:me/evil")
+
+
+def test_a_hub_that_redirects_to_another_host_does_not_give_it_the_token(hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with running_hub() as other:
+        other.add("me/sums", {"train.jsonl": LINES})
+        hub.moved_to = other.url.replace("127.0.0.1", "localhost")
+        with suppress(UserError):
+            read("hf:me/sums")
+        assert hub.keys == [f"Bearer {TOKEN}"] * len(hub.requests)
+        assert other.requests
+        assert other.keys == []
+
+
+def test_a_file_that_goes_on_after_its_size_is_refused(hub, tmp_path):
+    hub.add("me/sums", {"train.jsonl": LINES})
+    hub.endless = True
+    with pytest.raises(UserError, match="train.jsonl: the hub sent a file of another size than it announced"):
+        read("hf:me/sums")
+    kept = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert kept < 2**26
 
 
 def test_several_configurations_must_be_chosen_from():

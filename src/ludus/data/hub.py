@@ -206,7 +206,11 @@ def hub_errors(about: object) -> Iterator[None]:
         raise _unreachable(about, error) from error
     except OSError as error:  # the client compares the size of a file with what the hub announced
         first = " ".join(str(error).split()).partition(" (")[0]
-        cause = "the hub sent only part of a file" if "onsistency check" in first else error.strerror or first[:200]
+        cause = (
+            "the hub sent a file of another size than it announced"
+            if "onsistency check" in first
+            else error.strerror or first[:200]
+        )
         raise UserError(f"{about}: {cause}", "Run it again: what has arrived is kept") from error
     except ValueError as error:
         raise UserError(f"the hub {host()} sent an unreadable answer for {about}", "Run it again") from error
