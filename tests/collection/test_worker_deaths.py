@@ -126,3 +126,46 @@ def test_no_worker_outlives_a_collection_that_is_killed(folder, act):
     process.kill()
     process.wait()
     until_gone(*found)
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_or_collector_goes_on_where_it_was(folder):
+    write_rows(folder, rows(12, *["wait"] * 6))
+    process = subprocess.Popen(
+        command(folder, 2), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until(lambda: (folder / "waiting").exists() and len(pids(folder)) == 2)
+    stopped = psutil.Process(pids(folder)[0])
+    for paused in (stopped, psutil.Process(process.pid)):
+        paused.suspend()
+        until(lambda paused=paused: paused.status() == psutil.STATUS_STOPPED)
+    (folder / "go").touch()
+    for paused in (psutil.Process(process.pid), stopped):
+        paused.resume()
+    _, errors = process.communicate(timeout=CEILING)
+    assert process.returncode == 0, errors
+    lines = (folder / "out" / "rollouts.jsonl").read_bytes().splitlines()
+    assert len(lines) == len(recorded(folder / "out")) == 12
+    assert "died" not in errors
+
+
+def test_of_two_resumes_at_once_one_is_refused_and_the_other_records_each_rollout_once(folder):
+    write_rows(folder, rows(8, "wait"))
+    first = subprocess.Popen(command(folder, 1), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until(lambda: (folder / "waiting").exists())
+    first.kill()
+    first.communicate(timeout=CEILING)
+    (folder / "waiting").unlink()
+    again = [
+        subprocess.Popen(
+            [*command(folder, 1), "--resume"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    until(lambda: any(process.poll() is not None for process in again) and (folder / "waiting").exists())
+    (folder / "go").touch()
+    errors = [process.communicate(timeout=CEILING)[1] for process in again]
+    assert sorted(process.returncode for process in again) == [0, 2], errors
+    assert sum("is being written by another process" in text for text in errors) == 1
+    lines = (folder / "out" / "rollouts.jsonl").read_bytes().splitlines()
+    assert len(lines) == len(recorded(folder / "out")) == 8
