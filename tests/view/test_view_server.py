@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import rollout_files
@@ -194,6 +195,41 @@ def test_a_wrong_question_gets_a_sentence(visitor: Visitor, keys: dict[str, str]
     found, _, body = visitor.send("GET", path.replace("{first}", keys["first"]))
     assert found == status
     assert json.loads(body)["detail"]
+
+
+ROUTES = ("run", "rollouts", "rollout", "items", "tokens", "written", "compare", "experiment", "search", "task", "raw")
+NUMBERS = ["-1", "0", "9" * 30, "9" * 5000, "1e9", "NaN", "²", "٣", "1_0", " 1", ""]
+ODD = [*NUMBERS, "\x00", "\ud800", "%", "%_", "' OR 1=1 --", '"', "reward:>", "reward:nan", "reward:1e999", "(" * 999]
+ODD += ['"a" AND NEAR("b"', "*", "a*", "-", "NOT", "tag:", "tool:\x00", "ids:" + "9" * 400, "{0.__class__}", "\u202e"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("route", [*ROUTES, "matches.jsonl"])
+def test_no_question_is_an_error_of_ours(visitor: Visitor, keys: dict[str, str], route: str):
+    for odd in ODD:
+        text = quote(odd.encode("utf-8", "surrogatepass"))
+        for names in (("q", "sort", "with"), ("id",), ("skip", "at", "thread", "task", "figure"), ("run",)):
+            usual = {"id": "1", "run": keys["first"]}
+            asked = {
+                **{name: value for name, value in usual.items() if name not in names},
+                **dict.fromkeys(names, text),
+            }
+            question = "&".join(f"{name}={value}" for name, value in asked.items())
+            status, _, body = visitor.send("GET", f"/api/{route}?{question}")
+            assert status < 500, (route, names, odd[:80], body[:300])
+
+
+BODIES: list[Any] = [[], "text", 1, {}, {"run": []}, {"run": {"a": 1}}, {"id": 1e400}, {"id": 10**400}, {"q": 1}]
+
+
+@pytest.mark.parametrize("route", ["note", "tag", "control", "play/start", "play/say", "play/look", "play/verdict"])
+def test_no_body_is_an_error_of_ours(visitor: Visitor, keys: dict[str, str], route: str):
+    odd = [
+        {"run": keys["hostile"], "id": 1, "note": odd, "tags": [odd, 1, None, {}], "q": odd, "tag": odd} for odd in ODD
+    ]
+    for body in (*BODIES, *odd):
+        status, _, reply = visitor.send("POST", f"/api/{route}", body)
+        assert status < 500, (route, str(body)[:200], reply[:300])
 
 
 def test_without_an_offered_environment_play_names_the_flag(visitor: Visitor):
