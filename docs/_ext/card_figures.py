@@ -3,6 +3,7 @@
     python docs/_ext/card_figures.py            # all environments: some minutes
     python docs/_ext/card_figures.py mcqa       # one
     python docs/_ext/card_figures.py --rows 2 terminal     # fewer rows, where each runs programs for seconds
+    python docs/_ext/card_figures.py --only-odd --odd 1000 mcqa     # its odd answers; the other figures stay
 
 For each environment: the card of `ludus qualify`, one rollout of its oracle as a conversation, and the time of a
 verdict. Everything runs offline, with scripts in place of models. The file is committed; run this again after a change
@@ -24,8 +25,9 @@ from typing import Any
 from ludus_qualify.attempts import Attempt, play
 from ludus_qualify.card import Card
 from ludus_qualify.oracle import Oracle
+from ludus_qualify.rates import odd_rate
 from ludus_qualify.rivals import among_rivals
-from ludus_qualify.run import qualify
+from ludus_qualify.run import CONCURRENCY, odd_attempts, qualify
 
 from ludus.data.rows import Rows
 from ludus.environment import Environment
@@ -34,7 +36,7 @@ from ludus.folder import folders
 from ludus.rollout import Rollout
 
 FILE = Path(__file__).with_name("cards.json")
-ROWS = 8
+ROWS, ODD = 8, 1000
 MAX_TEXT, MAX_MESSAGES, MAX_VERDICTS = 900, 14, 5
 
 
@@ -43,20 +45,37 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description="Measure environments for their cards.")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--odd", type=int, default=ODD)
+    parser.add_argument("--only-odd", action="store_true")
     given = parser.parse_args(arguments)
     kept: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {}
     known = folders()
     for name in given.names or sorted(known):
         print(f"{name}: measuring", file=sys.stderr)
-        kept[name] = measure(name, given.rows)
+        if not given.only_odd:
+            kept[name] = measure(name, given.rows, given.odd)
+        elif "card" in kept[name]:
+            kept[name]["card"] |= measure_odd(name, given.rows, given.odd)
         lines = [f"{json.dumps(each)}: {json.dumps(_rounded(kept[each]), ensure_ascii=False)}" for each in sorted(kept)]
         FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def measure(name: str, rows: int = ROWS) -> dict[str, Any]:
+def measure_odd(name: str, rows: int, odd: int) -> dict[str, Any]:
+    """How many odd answers were tried, and the share of them that ended without a verdict."""
+    environment = Environment.load(name).copy()
+    oracle = Oracle.of(environment)
+    environment.configure(oracle.settings)
+    survey = Rows(environment.rows(None), environment.task, rows, 0, environment.with_prompt)
+    attempts = odd_attempts(survey, oracle, odd, seed=0)
+    played = asyncio.run(play(among_rivals(environment, oracle), attempts, concurrency=CONCURRENCY, seed=0))
+    rate = odd_rate(attempts, played)
+    return {"odd_answers": rate.total, "odd_failure_rate": rate.wrong / rate.total}
+
+
+def measure(name: str, rows: int = ROWS, odd: int = ODD) -> dict[str, Any]:
     """The figures of one environment, or why there are none on this machine."""
     try:
-        card = qualify(name, limit=rows)
+        card = qualify(name, limit=rows, odd=odd)
         played = asyncio.run(_play_oracle(name, rows))
     except UserError as error:
         return {"missing": re.sub(r"pip install -e '.*\[", "pip install 'ludus-gym[", str(error))}

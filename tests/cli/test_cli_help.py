@@ -54,3 +54,18 @@ def test_a_long_command_is_broken_before_an_option_and_never_inside_quotes():
     assert laid_out("Example: ludus envs --json", 50) == "\b\nExample: ludus envs --json"
     assert laid_out("As JSON: ludus envs --json", 50) == "\b\nAs JSON:\n  ludus envs --json"
     assert laid_out("No command in this ludus text.", 50) == "No command in this ludus text."
+
+
+@pytest.mark.parametrize("words", [words for words, command in ALL.items() if getattr(command, "commands", None)])
+def test_the_list_of_commands_cuts_no_sentence(words):
+    command = ALL[words]
+    context = click.Context(command, info_name=words, terminal_width=80, max_content_width=80)
+    listed = command.get_help(context).partition("Commands:\n")[2]
+    assert listed
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize("words", ALL)
+def test_no_help_text_names_a_bound_of_64_bit_integers(words):
+    context = click.Context(ALL[words], info_name=words)
+    assert "9223372036854775807" not in ALL[words].get_help(context)

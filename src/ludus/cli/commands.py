@@ -19,6 +19,7 @@ import click
 from click.exceptions import Exit, UsageError
 
 from ludus.cli.help_text import laid_out
+from ludus.runtime.option_limits import MAX_INT64
 
 __all__ = ["Argument", "Command", "CommandGroup", "Exit", "Option", "UsageError", "usage_message"]
 
@@ -155,6 +156,15 @@ class _Named(click.Option):
         return self.metavar or _shown(self.type)
 
 
+class _IntRange(click.IntRange):
+    """A range. The help text leaves out bounds that only 64-bit integers have."""
+
+    def _describe_range(self) -> str:
+        least = None if self.min == -MAX_INT64 else self.min
+        most = None if self.max == MAX_INT64 else self.max
+        return click.IntRange(least, most)._describe_range() if (least, most) != (None, None) else ""
+
+
 class _FloatRange(click.FloatRange):
     """A range that nan is not in."""
 
@@ -201,7 +211,7 @@ def _without_none(annotation: Any) -> Any:
 
 def _type(kind: Any, about: Argument | Option) -> Any:
     if about.min is not None or about.max is not None:
-        return (click.IntRange if kind is int else _FloatRange)(about.min, about.max)  # type: ignore[arg-type]
+        return (_IntRange if kind is int else _FloatRange)(about.min, about.max)  # type: ignore[arg-type]
     return {str: click.STRING, int: click.INT, float: click.FLOAT, bool: click.BOOL, Path: _PATH}[kind]
 
 

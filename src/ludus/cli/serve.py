@@ -43,7 +43,9 @@ def serve(
     set_: Annotated[list[str] | None, Option("--set", metavar="PART.KEY=VALUE", help="As in ludus collect.")] = None,
     json_: Annotated[bool, Option("--json", help="Print the addresses as one line of JSON.")] = False,
 ) -> None:
-    """Serve environments over HTTP: resources, agents, a model, and a head that lists their addresses.
+    """Serve environments over HTTP.
+
+    Resources, agents and the model get an address each. The head lists the addresses.
 
     Example: ludus serve mcqa example_multi_step --model local
 

@@ -15,7 +15,9 @@ def status(
     token_env: Annotated[str, Option(help="The variable with the servers' token.")] = "LUDUS_TOKEN",
     json_: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what each model endpoint of a run does and what limits the run, or the servers of ludus serve.
+    """Show what limits a run and what its endpoints do.
+
+    Without RUN, show the servers of ludus serve.
 
     A run that is being collected: ludus status runs/first
 

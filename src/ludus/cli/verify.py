@@ -40,7 +40,9 @@ def verify(
     concurrency: Annotated[int, Option("--concurrency", "-c", min=1, max=65_536, help="Rows in flight.")] = 64,
     json_: Annotated[bool, Option("--json", help="Print the summary as JSON and nothing else.")] = False,
 ) -> None:
-    """Score stored rollouts again, or any rows that have a task's fields and a response.
+    """Score stored rollouts again.
+
+    Any rows with a task's fields and a response can be scored too.
 
     No policy model is called; the environment's judge is, if it has one. Recorded tool calls run again on a fresh
     session. If the environment judges groups, all rows of a task form one group. Rollouts without their task's fields

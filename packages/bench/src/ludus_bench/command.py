@@ -43,7 +43,9 @@ def bench(
     output: Annotated[Path | None, Option("--output", "-o", metavar="FILE", help="Write the JSON here.")] = None,
     json_: Annotated[bool, Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
-    """Measure rollouts a second with a stub model: times, CPU, memory, waiting, and the first bottleneck.
+    """Measure rollouts a second with a stub model.
+
+    Each point has its times, CPU, memory and waiting, and names the first bottleneck.
 
     Example: ludus bench mcqa --in-flight 1k,4k,16k --workers 2 --delay 1 --plot bench.png
 

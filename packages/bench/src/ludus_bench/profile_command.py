@@ -54,7 +54,9 @@ def profile(
     ] = None,
     json_: Annotated[bool, Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Profile runs: pass rates, learning signal, tokens, seconds, cost. With --model: an environment under load.
+    """Profile runs: pass rates, tokens, seconds, cost.
+
+    The profile says which tasks have a learning signal. With --model it measures an environment under load.
 
     Example: ludus profile runs/first --output profiles/first --filter 0.1..0.9
 

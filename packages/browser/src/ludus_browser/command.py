@@ -14,7 +14,9 @@ def browse(
         Path | None, Argument(metavar="PATH", help="A collection's folder, or any folder; default: runs.")
     ] = None,
 ) -> None:
-    """Browse runs, tasks and rollouts in the terminal, also while they are collected.
+    """Browse runs, tasks and rollouts in the terminal.
+
+    A run may still be collected meanwhile.
 
     Example: ludus browse runs
     """

@@ -43,7 +43,9 @@ def credit(
     plan: Annotated[bool, Option("--plan", help="Say what it would cost, and stop.")] = False,
     json_: Annotated[bool, Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Estimate what every turn was worth: continue each rollout several times from each of its turns.
+    """Estimate what every turn was worth.
+
+    Each rollout is continued several times from each of its turns.
 
     The credited rollouts are written to a folder of their own, with the estimates as turn_rewards. The run is not
     changed. Continuations are cached: an interrupted call continues, and a second call plays nothing. The exit code is

@@ -58,7 +58,10 @@ def qualify(
     ] = None,
     json_: Annotated[bool, Option("--json", help="Print the card as JSON.")] = False,
 ) -> None:
-    """Try to cheat a verifier, and check that right answers get their reward. Exit code 1 if a check fails.
+    """Test whether a verifier can be trusted.
+
+    Bad policies and planted cheats must earn nothing, right answers must get their reward, and odd answers must end in
+    a verdict. The exit code is 1 if a check fails.
 
     Example: ludus qualify mcqa --limit 100 --json
 

@@ -33,7 +33,9 @@ def recall(
     concurrency: Annotated[int, Option("--concurrency", "-c", min=1, max=65_536, help="Rows in flight.")] = 64,
     json_: Annotated[bool, Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Find every stored rollout whose reward a fixed verifier would change, by policy version, dataset row and run.
+    """Find rewards that a fixed verifier would change.
+
+    The rollouts are counted by policy version, dataset row and run.
 
     Nothing is changed in the runs. Rollouts of other environments are left alone. The exit code is 1 if the new
     verifier cannot judge a rollout, and 2 if no rollout is of this environment.

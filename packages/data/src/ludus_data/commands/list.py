@@ -16,7 +16,7 @@ def list_(
     limit: Annotated[int, Option(min=1, max=10_000, help="How many datasets to list.")] = 50,
     json_: Annotated[bool, Option("--json", help="Print the list as JSON and nothing else.")] = False,
 ) -> None:
-    """List datasets on the Hugging Face hub, or the files of one dataset.
+    """List datasets on the Hugging Face hub. With a name: the files of that dataset.
 
     Example: ludus data list nvidia --search Nemotron-RL
 

@@ -18,7 +18,7 @@ def overlap(
     by: Annotated[str, Option(metavar="PART", help="What is compared: prompt, row, or a field.")] = "prompt",
     json_: Annotated[bool, Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
-    """Find rows of B whose text stands in A (contamination), by runs of words, with examples.
+    """Find rows of B whose text stands in A. This is contamination: runs of words are compared, and examples shown.
 
     Runs that many rows of B have, such as instructions, do not count. A text with fewer words than a run overlaps if A
     has a row with the same words.

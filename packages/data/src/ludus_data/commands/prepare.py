@@ -36,7 +36,9 @@ def prepare(
     overwrite: Annotated[bool, Option("--overwrite", help="Replace existing files.")] = False,
     json_: Annotated[bool, Option("--json", help="Print the manifest as JSON and nothing else.")] = False,
 ) -> None:
-    """Collate datasets into train.jsonl, validation.jsonl and example.jsonl, with manifest.json beside them.
+    """Collate datasets into files for training.
+
+    The files are train.jsonl, validation.jsonl, example.jsonl and manifest.json.
 
     Each row gets the agent_ref of its environment. Every row is checked first. With --mix no row is used more often
     than --repeats says: the scarcest environment bounds the size. The shuffle needs 64 MB of memory, and disk space for

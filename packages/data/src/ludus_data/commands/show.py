@@ -23,7 +23,7 @@ def show(
     limit: Annotated[int, Option("--limit", min=1, help="How many rows to list.")] = 20,
     json_: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Read rows in the terminal: a list, or one row in full with its prompt, tools and fields.
+    """Read rows in the terminal. Without N they are listed; with N a row has its prompt, tools and fields.
 
     Exit code: 0 done, 2 a mistake in the command or a line that is no row.
 

@@ -18,7 +18,7 @@ def stats(
     ] = None,
     json_: Annotated[bool, Option("--json", help="Print the statistics as JSON and nothing else.")] = False,
 ) -> None:
-    """Show lengths, fields, and for rollouts the rewards and how difficult the tasks are.
+    """Show lengths and fields of rows. For rollouts: rewards, and how difficult the tasks are.
 
     Quantiles are exact within 5 %. Tokens are those of the prompt's text, without a chat template.
 
