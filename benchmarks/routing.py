@@ -1,7 +1,7 @@
 """Which server gets a rollout: time to finish and prefix cache hits of four ways to choose, on modelled servers.
 
     python benchmarks/routing.py                 a simulation: 16 servers, 4 worker processes
-    python benchmarks/routing.py --http          `ludus.collect` with stub servers over HTTP
+    python benchmarks/routing.py --http          `ludus.collect` with stub servers over HTTP, and the same simulated
     python benchmarks/routing.py --docs docs/scale.md     both, written into the page
 
 Servers batch continuously and have a KV cache with a prefix cache (`ludus_bench.engine_model`). Each worker process has
@@ -73,10 +73,25 @@ class Job:
     tasks: int = 256
     repeats: int = 16
     turns: int = 6
+    shared_tokens: int = 0  #: of the prompts of all tasks
     prompt_tokens: int = 4000
     turn_tokens: int = 400
     output_tokens: int = 150
+    answer_tokens: int | None = None  #: of an answer in the prompts after it, if not as many as it has
     tool_seconds: float = 1.0
+
+    def pause(self, random: Random) -> float:
+        """Seconds between an answer and the next request of its rollout."""
+        return random.expovariate(1 / self.tool_seconds) if self.tool_seconds else 0.0
+
+
+#: What `collect` plays: a row has three items, two of which all rows share, and a turn has two tool outputs.
+COLLECTED = Job(4, 1, 32, 8, 16, 7, 1000, 500, 1000, 100, answer_tokens=500, tool_seconds=0.0)
+#: The servers of `collect`, and those of the simulated cluster.
+SMALL, LARGE = (
+    EngineSpeed(cache_tokens=100_000, prefill_rate=8000),
+    EngineSpeed(cache_tokens=160_000, prefill_rate=8000),
+)
 
 
 @dataclass
@@ -105,14 +120,14 @@ def simulate(policy: str, job: Job, speed: EngineSpeed) -> Outcome:
 
     def ask(rollout: str, worker: int, turn: int, blocks: list[Block]) -> None:
         output = random.randrange(job.output_tokens // 2, job.output_tokens * 3 // 2)
-        request = EngineRequest([*blocks, ((rollout, turn), job.turn_tokens)], output, (rollout, turn, "answer"))
+        request = EngineRequest(blocks, output, (rollout, turn, "answer"))
         endpoint = pools[worker].take(rollout, now)
         playing[request] = (rollout, worker, turn, endpoint, now)
         engines[endpoint.url].submit(request)
 
     def begin(worker: int) -> None:
         if (rollout := next(rollouts, None)) is not None:
-            ask(rollout, worker, 0, [(rollout.partition("-")[0], job.prompt_tokens)])
+            ask(rollout, worker, 0, [("all", job.shared_tokens), (rollout.partition("-")[0], job.prompt_tokens)])
 
     for number in range(job.in_flight):
         begin(number % job.workers)
@@ -122,10 +137,9 @@ def simulate(policy: str, job: Job, speed: EngineSpeed) -> Outcome:
                 rollout, worker, turn, endpoint, since = playing.pop(request)
                 pools[worker].answered(endpoint, now - since)
                 if turn + 1 < job.turns:
-                    blocks = [*request.blocks, (request.answer, request.output_tokens)]
-                    heapq.heappush(
-                        due, (now + random.expovariate(1 / job.tool_seconds), rollout, worker, turn + 1, blocks)
-                    )
+                    answer = (request.answer, job.answer_tokens or request.output_tokens)
+                    blocks = [*request.blocks, answer, ((rollout, turn), job.turn_tokens)]
+                    heapq.heappush(due, (now + job.pause(random), rollout, worker, turn + 1, blocks))
                 else:
                     pools[worker].forget(rollout)
                     begin(worker)
@@ -164,23 +178,36 @@ def table(outcomes: list[Outcome]) -> str:
     return "\n".join([head, "| --- | --- | --- | --- | --- |", *(outcome.row(best) for outcome in outcomes)])
 
 
+def beside(collected: list[Outcome], simulated: list[Outcome]) -> str:
+    """What was collected, and the simulation of the same job."""
+    head = "| who gets a request | time to finish | simulated | error | from the cache | simulated |"
+    rows = [
+        f"| {real.policy} | {real.seconds:,.0f} s | {model.seconds:,.0f} s | {model.seconds / real.seconds - 1:+.0%} | "
+        f"{real.hits:.0%} | {model.hits:.0%} |"
+        for real, model in zip(collected, simulated, strict=True)
+    ]
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--http", action="store_true", help="collect over HTTP from stub servers")
     parser.add_argument("--docs", type=Path, help="write both tables into this page")
     options = parser.parse_args()
-    job, speed = Job(), EngineSpeed(cache_tokens=160_000, prefill_rate=8000)
-    real = EngineSpeed(cache_tokens=100_000, prefill_rate=8000)
-    if not options.http:
-        simulated = table([simulate(policy, job, speed) for policy in POLICIES])
-        print(simulated)
+    parts = {}
     if options.http or options.docs:
-        collected = table([asyncio.run(collect(policy, real)) for policy in POLICIES])
-        print(collected)
+        collected = [asyncio.run(collect(policy, SMALL)) for policy in POLICIES]
+        parts["Collected, and the same job simulated"] = beside(
+            collected, [simulate(policy, COLLECTED, SMALL) for policy in POLICIES]
+        )
+    if not options.http:
+        parts["A cluster, simulated"] = table([simulate(policy, Job(), LARGE) for policy in POLICIES])
+    text = "\n\n".join(f"{title}:\n\n{rows}" for title, rows in parts.items())
+    print(text)
     if options.docs:
         page = options.docs.read_text()
         before, after = page[: page.index(BEGIN) + len(BEGIN)], page[page.index(END) :]
-        options.docs.write_text(f"{before}\n\nSimulated:\n\n{simulated}\n\nCollected:\n\n{collected}\n\n{after}")
+        options.docs.write_text(f"{before}\n\n{text}\n\n{after}")
 
 
 if __name__ == "__main__":
