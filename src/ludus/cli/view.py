@@ -52,7 +52,6 @@ def view(
     """
     from ludus.errors import UserError
     from ludus.runtime import running
-    from ludus.store.prices import read_prices
     from ludus.view.serving import Viewer
 
     if play_model is not None and not play:
@@ -60,7 +59,7 @@ def view(
     if query and export is None and publish is None:
         raise UserError("--query chooses the rollouts that are written", "Add --export FILE, or search in the page")
     places = paths or [Path("runs") if Path("runs").is_dir() else Path()]
-    costs = read_prices(prices) if prices is not None else None
+    costs = _prices(prices)
     if export is not None or publish is not None:
         _write(places, costs, tokenizer, export, publish, query, as_json=json_)
         return
@@ -68,6 +67,14 @@ def view(
     viewer = Viewer(places, port=port, prices=costs, tokenizer=tokenizer, play=play, play_model=play_model)
     running.raise_file_limit()
     running.run(_until_stopped(viewer, as_json=json_, opens=open_))
+
+
+def _prices(path: Path | None) -> dict[str, Price] | None:
+    if path is None:
+        return None
+    from ludus.store.prices import read_prices
+
+    return read_prices(path)
 
 
 def _check_play(environments: list[str], model: str | None) -> None:

@@ -15,8 +15,6 @@ from collections import OrderedDict
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from ludus.errors import UserError, cannot_read
 
 ENV_FILE = "env.yaml"
@@ -110,13 +108,17 @@ def _folders() -> list[str]:
 def _file() -> dict[str, str]:
     path = Path(ENV_FILE)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8", "Save it as UTF-8") from error
     except OSError as error:
         raise cannot_read(path, error) from error
+    import yaml  # most programs have no such file
+
+    try:
+        data = yaml.safe_load(content)
     except yaml.YAMLError as error:  # the message leaves out the error's text, which may quote a key
         raise UserError(f"{path} is not valid YAML", "Write one NAME: VALUE per line") from error
     if data is not None and not isinstance(data, dict):

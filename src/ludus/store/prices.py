@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeFloat
 from ludus.errors import UserError
 from ludus.runtime.settings import checked, read_yaml
 from ludus.store.statistics import ExactSum
+from ludus.store.usage import cached_tokens, token_count
 
 #: How many models without a price are named.
 MAX_NAMED = 20
@@ -89,16 +90,3 @@ class Costs:
             "per_completed": total / completed if completed and total is not None else None,
             "unpriced_tokens": dict(sorted(self._unpriced.items())),
         }
-
-
-def token_count(usage: dict[str, Any], name: str) -> int:
-    """A count of tokens in a usage; 0 if it is missing, or something else than a count."""
-    count = usage.get(name)
-    return count if type(count) is int and count > 0 else 0
-
-
-def cached_tokens(usage: dict[str, Any]) -> int:
-    """How many of the input tokens came from a cache."""
-    details = usage.get("input_tokens_details")
-    cached = token_count(details, "cached_tokens") if isinstance(details, dict) else 0
-    return min(cached, token_count(usage, "input_tokens"))

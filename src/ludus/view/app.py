@@ -20,7 +20,6 @@ from ludus.view.guard import HTML, SECURITY_HEADERS, ViewGuard
 from ludus.view.listing import rollouts_page
 from ludus.view.live import LiveRuns, runs_payload
 from ludus.view.live_run import LiveRun
-from ludus.view.one import items_page, rollout_payload
 from ludus.view.play_routes import play_routes
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class ViewApp(App):
         self.routes["GET", "/api/changes"] = self._changes
         self._route("run", lambda run, _: run.overview(runs.prices))
         self._route("rollouts", _rollouts)
-        self._route("rollout", lambda run, asked: rollout_payload(run.index, _id(asked), *_list_of(asked)))
+        self._route("rollout", _rollout)
         self._route("items", _items)
         self._route("tokens", lambda run, asked: _tokens(run, asked, tokenizer))
         self._route("written", lambda run, asked: _written(run, asked, tokenizer))
@@ -205,7 +204,15 @@ def _rollouts(run: LiveRun, asked: Parameters) -> Any:
         return {**page, "index": run.index.progress(database)}
 
 
+def _rollout(run: LiveRun, asked: Parameters) -> Any:
+    from ludus.view.one import rollout_payload
+
+    return rollout_payload(run.index, _id(asked), *_list_of(asked))
+
+
 def _items(run: LiveRun, asked: Parameters) -> Any:
+    from ludus.view.one import items_page
+
     return items_page(run.index, _id(asked), _number(asked, "skip", 0), asked.get("thread", ""))
 
 

@@ -32,9 +32,10 @@ Point = dict[str, Any]
 
 
 class ExperimentRun(NamedTuple):
-    """A run of an experiment, its name inside the folder, and its curve."""
+    """A run of an experiment, its line in the list of runs, its name inside the folder, and its curve."""
 
     run: LiveRun
+    line: dict[str, Any]
     name: str
     curve: dict[str, Any]
 
@@ -66,7 +67,8 @@ def runs_below(runs: LiveRuns, at: str) -> list[LiveRun]:
 
 def members_of(runs: LiveRuns, at: str) -> list[ExperimentRun]:
     """The runs below a folder with their curves, by name; without those that are not ready."""
-    return [ExperimentRun(run, short_name(run.run.name, at), run.curve()) for run in runs.ready(runs_below(runs, at))]
+    ready = runs.ready(runs_below(runs, at), curves=True)
+    return [ExperimentRun(run, line, short_name(run.run.name, at), run.curve()) for run, line in ready]
 
 
 def experiment_payload(runs: LiveRuns, at: str, figure: str) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def experiment_payload(runs: LiveRuns, at: str, figure: str) -> dict[str, Any]:
     figures = _figures(members)
     chosen = figure if figure in figures else next(iter(figures), "reward")
     columns = differing_settings([member.run.run for member in members])
-    lines = [_line(member, runs) for member in members]
+    lines = [_line(member) for member in members]
     for line, values in zip(lines, columns.values, strict=True):
         line["settings"] = values
     return {
@@ -169,9 +171,9 @@ def _figures(members: list[ExperimentRun]) -> list[str]:
     return [name for name in ("reward", *passes, *named, *others) if name in names]
 
 
-def _line(member: ExperimentRun, runs: LiveRuns) -> dict[str, Any]:
+def _line(member: ExperimentRun) -> dict[str, Any]:
     """A run in the table."""
-    headline = member.run.headline(runs.prices)
+    headline = member.line
     fields = ("key", "counts", "reward", "pass@k", "started", "model", "environments")
     return {
         **{field: headline[field] for field in fields},

@@ -13,9 +13,8 @@ from typing import Any
 from ludus.outcome import UNREWARDED
 from ludus.record import Row, asked, read_tool_errors, verifier_of
 from ludus.store.counting import attempt_of
-from ludus.store.prices import cached_tokens, token_count
 from ludus.store.statistics import finite_number
-from ludus.task import digest
+from ludus.store.usage import cached_tokens, token_count
 
 #: The stages whose seconds have a column, in the order in which a rollout goes through them.
 STAGES = ("open", "connect", "model", "tool", "user", "verify", "group", "close", "total")
@@ -95,6 +94,8 @@ def task_id_of(row: Row) -> str:
     named = row.get("task_id", row.get("_ng_task_index"))
     if isinstance(named, (str, int)):
         return _text(str(named), 500)
+    from ludus.task import digest  # pydantic is loaded for such rows only
+
     return digest({"asked": row.get("responses_create_params")})
 
 

@@ -113,7 +113,7 @@ class RunIndex:
         except IndexLost:
             with contextlib.suppress(IndexBusy, IndexLost):
                 self.texts.prepare()  # at once, because no page can be read without it
-            return 1  # of an unknown number
+            return 1  # total unknown: at least one
         if now["texts"] != self._searched:
             self._searched = now["texts"]
             self.changed()

@@ -14,14 +14,16 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ludus.errors import UserError
-from ludus.store.prices import Price
 from ludus.view.journals import size
 from ludus.view.live_run import LiveRun
 from ludus.view.places import find_runs, folders_of
 from ludus.view.texts import TextHelper
+
+if TYPE_CHECKING:
+    from ludus.store.prices import Price
 
 log = logging.getLogger("ludus.view")
 
@@ -102,16 +104,19 @@ class LiveRuns:
         """The lines of the list of runs, without runs that were deleted or whose index is being rebuilt."""
         return [line for run in list(self.runs.values()) if (line := self._headline(run)) is not None]
 
-    def ready(self, runs: list[LiveRun]) -> list[LiveRun]:
-        """The runs whose figures are known or can be computed in `PATIENCE` seconds. The others are prepared soon."""
-        began, ready = monotonic(), list[LiveRun]()
+    def ready(self, runs: list[LiveRun], *, curves: bool = False) -> list[tuple[LiveRun, dict[str, Any]]]:
+        """The runs whose figures are known or can be computed in `PATIENCE` seconds, with their lines in the list.
+
+        The others are prepared soon. With `curves`, the learning curve of each run is known, too.
+        """
+        began, ready = monotonic(), list[tuple[LiveRun, dict[str, Any]]]()
         for run in runs:
             with contextlib.suppress(UserError):
                 small = sum(map(size, run.index.journals)) < SMALL
-                if small or run.is_ready(self.prices) or monotonic() - began < PATIENCE:
-                    run.headline(self.prices)
-                    run.curve()
-                    ready.append(run)
+                if small or run.is_ready(self.prices, curve=curves) or monotonic() - began < PATIENCE:
+                    if curves:
+                        run.curve()
+                    ready.append((run, run.headline(self.prices)))
         return ready
 
     def _headline(self, run: LiveRun) -> dict[str, Any] | None:
@@ -162,12 +167,11 @@ def runs_payload(runs: LiveRuns) -> dict[str, Any]:
     Runs that are not ready come later: `preparing` is their number, and the page asks again.
     """
     every = list(runs.runs.values())
-    ready = runs.ready(every)
-    lines = [line for run in ready if (line := run.headline(runs.prices))]
+    lines = [line for _, line in runs.ready(every)]
     lines.sort(key=lambda line: str(line["started"] or ""), reverse=True)
     lines.sort(key=lambda line: not line["state"]["running"])
     folders = folders_of(line["name"] for line in lines)
-    preparing = len(every) - len(ready)
+    preparing = len(every) - len(lines)
     shown = {"runs": lines, "paths": [str(path) for path in runs.paths], "folders": folders}
     return {**shown, "preparing": preparing, "stale": preparing > 0}
 

@@ -12,14 +12,12 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ludus.errors import UserError
 from ludus.http.messages import Refusal
 from ludus.store.files import read_json_object
-from ludus.store.prices import Price
 from ludus.store.verifiers import verifier_warnings
-from ludus.view.cards import cards_of
 from ludus.view.curves import curve_of
 from ludus.view.index import RunIndex
 from ludus.view.places import ViewedRun
@@ -27,6 +25,9 @@ from ludus.view.remembered import is_remembered, remembered
 from ludus.view.rolling import rolling_reward
 from ludus.view.summary import headline, overview
 from ludus.view.texts import TextHelper
+
+if TYPE_CHECKING:
+    from ludus.store.prices import Price
 
 log = logging.getLogger("ludus.view")
 
@@ -109,15 +110,13 @@ class LiveRun:
             "problem": self.problem,
         }
 
-    def is_ready(self, prices: dict[str, Price]) -> bool:
-        """Whether the run's line in the list of runs, and its curve, are known without computing them."""
+    def is_ready(self, prices: dict[str, Price], *, curve: bool) -> bool:
+        """Whether the run's line in the list of runs, and with `curve` its curve, are known without computing them."""
         described = self.run.described()
         model = str(_object(_object(described.get("identity")).get("model")).get("name") or "")
         settings = prices, model, self.run.scales, self._planned_tasks(described)
-        return all(
-            name in self._kept or is_remembered(self.index, name, asked)
-            for name, asked in (("headline", settings), ("curve", self.run.scales))
-        )
+        wanted = {"headline": settings, **({"curve": self.run.scales} if curve else {})}
+        return all(name in self._kept or is_remembered(self.index, name, asked) for name, asked in wanted.items())
 
     def curve(self) -> dict[str, Any]:
         """The points of the run's learning curve."""
@@ -140,6 +139,7 @@ class LiveRun:
 
     def overview(self, prices: dict[str, Price]) -> dict[str, Any]:
         """Everything on the run's own page."""
+        from ludus.view.cards import cards_of
 
         scales = self.run.scales
 

@@ -49,7 +49,7 @@ def find_runs(paths: Iterable[Path]) -> list[ViewedRun]:
     for path in paths:
         if not path.exists():
             raise UserError(f"{path} does not exist", "Name a collection's folder, or a folder with several of them")
-        for run in map(ViewedRun, _below(path, DEPTH)):
+        for run in _below(path, DEPTH):
             if run.path == path:
                 run.check_journals()
             runs.setdefault(run.key, run)
@@ -58,14 +58,14 @@ def find_runs(paths: Iterable[Path]) -> list[ViewedRun]:
     return list(runs.values())
 
 
-def _below(path: Path, depth: int) -> Iterator[Path]:
+def _below(path: Path, depth: int) -> Iterator[ViewedRun]:
     if path.is_file():
         if path.suffix != ".jsonl":
             raise UserError(f"{path} is not a file of rollouts", "Name a folder, or a file that ends in .jsonl")
-        yield path
+        yield ViewedRun(path)
         return
-    if ViewedRun(path).exists():
-        yield path
+    if (run := ViewedRun(path)).exists():
+        yield run
         return
     try:
         entries = sorted(os.scandir(path), key=lambda entry: entry.name)
@@ -73,7 +73,7 @@ def _below(path: Path, depth: int) -> Iterator[Path]:
         return
     for entry in entries:
         if entry.is_file() and entry.name.endswith(".run.json"):  # of a collection with --output X.jsonl
-            yield path / f"{entry.name.removesuffix('.run.json')}.jsonl"
+            yield ViewedRun(path / f"{entry.name.removesuffix('.run.json')}.jsonl")
         elif depth and entry.is_dir(follow_symlinks=False) and not _is_skipped(entry.name):
             yield from _below(path / entry.name, depth - 1)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ludus.http.listening import Listening, address, bind
-from ludus.store.prices import Price
 from ludus.view.app import ViewApp
 from ludus.view.live import LiveRuns
 
 if TYPE_CHECKING:
+    from ludus.store.prices import Price
     from ludus.view.play import PlayRoom
     from ludus.view.trainer import Tokenizer
 

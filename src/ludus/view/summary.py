@@ -8,14 +8,15 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ludus.store.figures import RewardFigures, Scale
-from ludus.store.prices import Costs, Price
 from ludus.store.verifiers import Verifiers
-from ludus.task import name_of_task
 from ludus.view.curves import shown_k
 from ludus.view.facts import STAGES
+
+if TYPE_CHECKING:
+    from ludus.store.prices import Price
 
 #: The most tasks of a heat map and points of a plot; more are summed up or sampled.
 MAX_CELLS = 2000
@@ -113,6 +114,10 @@ def _rewards(
 
 
 def _cost(database: sqlite3.Connection, prices: dict[str, Price], model: str, completed: int) -> Any:
+    if not prices:
+        return None
+    from ludus.store.prices import Costs
+
     costs = Costs(prices)
     for name, read, cached, written in database.execute(
         "SELECT model, sum(input_tokens), sum(cached_tokens), sum(output_tokens) FROM rollouts GROUP BY model"
@@ -153,6 +158,8 @@ def _histogram(database: sqlite3.Connection) -> dict[str, Any]:
 
 def _tasks(database: sqlite3.Connection) -> dict[str, Any]:
     """The tasks with their pass rates, in the order of the run; with too many, every n-th."""
+    from ludus.task import name_of_task
+
     total = database.execute("SELECT count(*) FROM tasks").fetchone()[0]
     every = max(1, -(-total // MAX_CELLS))
     rows = database.execute(
