@@ -140,6 +140,16 @@ def test_a_run_without_policy_versions_is_a_curve_over_its_parts(tmp_path: Path)
     assert points[0]["q"] == "number:1..5"
 
 
+def test_a_number_at_the_end_of_a_models_name_is_no_checkpoint(tmp_path: Path):
+    made = rollout_files.rollout("a", 0, 1.0, calls=[{"items": 1, "policy_version": "tiny.Q4_1"}])
+    rollout_files.write(tmp_path / "runs" / "plain" / "rollouts.jsonl", [made])
+    described = {"identity": {"model": {"name": "tiny.Q4_1"}}}
+    (tmp_path / "runs" / "plain" / "run.json").write_text(json.dumps(described))
+    runs = LiveRuns([tmp_path / "runs"], {})
+    runs.index_all()
+    assert [line["step"] for line in experiment_payload(runs, "", "reward")["runs"]] == [None]
+
+
 def test_the_table_of_runs_has_only_the_settings_that_differ(visitor: Visitor, folder: Path):
     shown = visitor.ask("experiment", at=folder / "demo")
     assert shown["settings"] == ["learning_rate"]

@@ -41,11 +41,15 @@ class ExperimentRun(NamedTuple):
 
     @property
     def step(self) -> int | None:
-        """The checkpoint that the run stands for: its only policy version, else the number of its folder."""
+        """The checkpoint that the run stands for: its only policy version, else the number of its folder.
+
+        A model without versions has its own name for one, which may end in a number.
+        """
         steps = self.curve["steps"]
         if len(steps) > 1:
             return None
-        return steps[0]["step"] if steps else _step_of_folder(PurePath(self.name).name)
+        named = steps and steps[0]["version"] != self.line["model"]
+        return steps[0]["step"] if named else _step_of_folder(PurePath(self.name).name)
 
     @property
     def started(self) -> float | None:

@@ -14,7 +14,7 @@ export function short(value: number | null | undefined): string {
 
 /** Rollouts a second, or a minute where that is a small number. */
 export function speed(perSecond: number | null): string {
-  if (perSecond === null) return "–";
+  if (!perSecond) return "–";
   const [value, unit] = perSecond >= 0.5 ? [perSecond, "s"] : [perSecond * 60, "min"];
   return `${value >= 1000 ? short(value) : value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2).replace(/\.0+$/, "")} rollouts/${unit}`;
 }
@@ -38,12 +38,17 @@ export function percent(value: number | null | undefined): string {
 
 export function seconds(value: number | null | undefined): string {
   if (value === null || value === undefined) return "–";
+  if (value === 0) return "0 s";
   if (value < 0.001) return `${(value * 1e6).toFixed(0)} µs`;
   if (value < 1) return `${(value * 1e3).toFixed(value < 0.01 ? 1 : 0)} ms`;
   if (value < 60) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
-  if (value < 3600) return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
-  if (value < 86400) return `${Math.floor(value / 3600)} h ${Math.round((value % 3600) / 60)} min`;
+  if (value < 3600) return twoUnits(Math.round(value), 60, "min", "s");
+  if (value < 86400) return twoUnits(Math.round(value / 60), 60, "h", "min");
   return `${(value / 86400).toFixed(1)} days`;
+}
+
+function twoUnits(value: number, size: number, large: string, small: string): string {
+  return `${Math.floor(value / size)} ${large}${value % size ? ` ${value % size} ${small}` : ""}`;
 }
 
 export function bytes(value: number): string {

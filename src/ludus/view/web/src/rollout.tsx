@@ -65,6 +65,9 @@ export function Rollout({ run, id, given }: { run: string; id: number; given: Re
   );
 }
 
+/** Whether an item belongs to a prompt: a program may send one of its own. */
+const ownPrompt = (item?: Item) => item?.type === "message" && item.role !== "assistant";
+
 function Conversation({ run, data, words }: { run: string; data: OneRollout; words: string[] }) {
   const [items, setItems] = useState<Item[]>(data.items);
   const [upTo, setUpTo] = useState<number | null>(null);
@@ -128,7 +131,7 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
       {data.tools.length > 0 && <details class="offered"><summary>{plural(data.tools.length, "tool")} offered: {visible(data.tools.map((tool) => String(tool.name ?? tool.type)).join(", ").slice(0, 200))}</summary>
         <JsonView value={data.tools} /></details>}
       {blocksOf(data.prompt).map((block) => <ItemView key={`p${block.at}`} block={block} words={words} />)}
-      {data.items_total > 0 && <div class="divider"><span>the model answers</span></div>}
+      {data.items_total > 0 && <div class="divider"><span>{ownPrompt(items[0]) ? "the program begins with its own prompt" : "the model answers"}</span></div>}
       {byToken && written && upTo === null ? <><WrittenLegend written={written} /><WrittenBlocks blocks={visibleBlocks} items={items} calls={data.calls} written={written} words={words} /></>
         : visibleBlocks.map((block) => <Fragment key={block.at}>{marks.has(block.at) && <p class="restored">{marks.get(block.at)}</p>}
         <ItemView block={block} words={words} turnReward={rewards.get(block.at)} /></Fragment>)}

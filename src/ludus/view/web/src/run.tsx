@@ -58,7 +58,7 @@ function Figures({ run, data }: { run: string; data: Overview }) {
     <>
       <dl class="stats">
         <Stat name="Rollouts" note={<CountBar counts={counts} total={state.total} />}>
-          {whole(counts.dispatched)}{state.total !== null && <span class="quiet"> / {whole(state.total)}</span>}
+          {whole(counts.dispatched)}{state.total !== null && <span class="quiet"> / {state.total >= 10_000 ? short(state.total) : whole(state.total)}</span>}
         </Stat>
         <Stat name="Mean reward" note={data.reward.ci95 && `95 %: ${reward(data.reward.ci95[0])} to ${reward(data.reward.ci95[1])}`}>
           {reward(data.reward.mean)}
@@ -75,13 +75,13 @@ function Figures({ run, data }: { run: string; data: Overview }) {
         </Stat>
         {counts.ended_early > 0 && (
           <Stat name="Ended early" note="by a limit of the run">
-            <a href={list("outcome:ended_early")}>{whole(counts.ended_early)}</a>
+            <a class="neutral-text" href={list("outcome:ended_early")}>{whole(counts.ended_early)}</a>
           </Stat>)}
         <Stat name="Tokens" note={data.tokens.input === null ? "not recorded" : `written; ${short(data.tokens.input)} read`}>{short(data.tokens.output)}</Stat>
         {data.cost && <Stat name="Cost" note={data.cost.per_completed !== null ? `$${data.cost.per_completed.toFixed(4)} a rollout` : "prices missing"}>
           {data.cost.total === null ? "–" : `$${data.cost.total.toFixed(2)}`}</Stat>}
         <Stat name="Speed" note={state.control?.paused ? "paused" : state.seconds_left !== null ? `${seconds(state.seconds_left)} left` : state.running ? "running" : "ended"}>
-          {state.per_second === null ? "–" : speed(state.per_second)}
+          {speed(state.per_second).split(" ").map((part, place) => (place ? <span class="quiet"> {part}</span> : part))}
         </Stat>
       </dl>
       {data.warnings.map((warning) => <p class="warning" key={warning}>{warning}</p>)}

@@ -131,7 +131,7 @@ export function Runs() {
                 </td>
                 {priced && <td class="number" data-label="Cost">{run.cost?.total === null || !run.cost ? "–" : `$${run.cost.total.toFixed(2)}`}</td>}
                 <td class="number" data-label="Speed">
-                  <div>{run.state.per_second === null ? "–" : speed(run.state.per_second)}</div>
+                  <div>{speed(run.state.per_second)}</div>
                   {run.state.control?.paused && <div class="quiet small">paused</div>}
                   {run.state.seconds_left !== null && <div class="quiet small">{seconds(run.state.seconds_left)} left</div>}
                 </td>
