@@ -18,7 +18,7 @@ import pytest
 from servers import Server, running, send
 from waiting import CEILING, until
 
-from ludus.collection.run_status import what_limits
+from ludus.collection.run_status import server_seconds, what_limits
 from ludus.model import ServerLoad
 
 METRICS = """\
@@ -91,6 +91,19 @@ def test_a_run_that_is_over_and_a_wrong_name_are_told_apart(tmp_path: Path) -> N
     assert "ludus show" in over.stderr
     assert "neither a run nor a URL" in wrong.stderr
     assert (over.returncode, wrong.returncode) == (2, 2)
+
+
+def test_the_cost_of_useful_tokens_counts_every_endpoint_and_only_rollouts_with_a_verdict(tmp_path: Path) -> None:
+    endpoints = [{"url": "http://a"}, {"url": "http://b"}]
+    assert server_seconds({"endpoints": endpoints, "seconds": 30.0, "useful_tokens": 12_000}) == 5.0
+    assert server_seconds({"endpoints": endpoints, "seconds": 30.0, "useful_tokens": 0}) is None
+    run, rows = tmp_path / "run", [{"url": "http://127.0.0.1:9/v1"}]
+    run.mkdir()
+    status = {"paused": False, "adaptive": False, "limit": 8, "total": 9, "done": 4, "stages": {"model": 2}, "pid": 1}
+    (run / "status.json").write_text(
+        json.dumps({**status, "endpoints": rows, "seconds": 20.0, "useful_tokens": 8000, "workers": 1})
+    )
+    assert "1,000 tokens of rollouts with a verdict cost 2.50 s of a server" in ludus("status", str(run)).stdout
 
 
 IDLE, BUSY = ServerLoad(8, 0, 0.3, 0), ServerLoad(8, 0, 0.95, 0)

@@ -15,7 +15,7 @@ APART_SECONDS = 1.0
 
 def run_status(path: Path) -> dict[str, Any]:
     """The state of a run that is being collected, with the reports of its endpoints."""
-    from ludus.collection.run_status import what_limits
+    from ludus.collection.run_status import server_seconds, what_limits
     from ludus.errors import UserError
     from ludus.store.files import Files, read_json_object
 
@@ -28,7 +28,8 @@ def run_status(path: Path) -> dict[str, Any]:
     endpoints = status["endpoints"]
     before, now = asyncio.run(_loads([endpoint["url"] for endpoint in endpoints]))
     rows = [{**endpoint, **_figures(*pair)} for endpoint, *pair in zip(endpoints, before, now, strict=True)]
-    return {**status, "endpoints": rows, "limits": what_limits(status, before, now)}
+    cost = {"server_seconds_per_1000_tokens": server_seconds(status)}
+    return {**status, **cost, "endpoints": rows, "limits": what_limits(status, before, now)}
 
 
 def server_status(url: str) -> dict[str, Any] | None:
@@ -99,6 +100,8 @@ def show(console: Any, status: dict[str, Any]) -> None:
         table.add_row(*map(text, cells))
     if status["endpoints"]:
         print_unbroken(console, table)
+    if (cost := status.get("server_seconds_per_1000_tokens")) is not None:
+        emit(console, text(f"1,000 tokens of rollouts with a verdict cost {cost:,.2f} s of a server"))
     if "limits" in status:
         emit(console, text(f"limits now: {status['limits']}"))
 

@@ -61,6 +61,7 @@ class Progress:
     started_over: int = 0  # interrupted rollouts that could not be restored
     marks: list[Mark] = field(default_factory=list)  # what was noted on rollouts
     output_tokens: int = 0
+    useful_tokens: int = 0  # of these, in rollouts with a verdict
     finished: int = 0
 
     def expect(self, total: int) -> None:

@@ -152,7 +152,9 @@ class Recorder:
         progress = self._progress
         progress.finished += 1
         written = rollout.usage.get("output_tokens", 0)
-        progress.output_tokens += written if isinstance(written, int) else 0
+        if isinstance(written, int):
+            progress.output_tokens += written
+            progress.useful_tokens += written if rollout.error is None else 0
         progress.last_change = time.perf_counter()
         if rollout.error is not None and progress.finished <= FIRST_FAILURES:
             self._first_failures.append(rollout.error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ def status_row(collector: Collector) -> dict[str, Any]:
         "pid": os.getpid(),
         "total": progress.total,
         "done": min(collector.metrics.dispatched, progress.total),
+        "seconds": time.perf_counter() - progress.started,
+        "useful_tokens": progress.useful_tokens,
         "stages": dict(progress.waiting()),
         "limit": sum(limits) if limits else collector.control.limit or plan.concurrency,
         "adaptive": plan.options.engine.is_adaptive,
@@ -51,6 +54,12 @@ async def write_status(path: Path, collector: Collector) -> None:
         with contextlib.suppress(OSError):
             write_whole(path, orjson.dumps(status_row(collector)) + b"\n")
         await asyncio.sleep(WRITE_SECONDS)
+
+
+def server_seconds(status: dict[str, Any]) -> float | None:
+    """Seconds of all endpoints together for 1,000 tokens of rollouts with a verdict; None before the first."""
+    tokens = status["useful_tokens"]
+    return 1000 * len(status["endpoints"]) * status["seconds"] / tokens if tokens else None
 
 
 def what_limits(status: dict[str, Any], before: Sequence[ServerLoad | None], now: Sequence[ServerLoad | None]) -> str:
