@@ -34,7 +34,7 @@ class EngineImage:
     """An image as an engine describes it."""
 
     id: str
-    settings: dict[str, Any]  #: its `env`, `workdir` and `entrypoint`
+    settings: dict[str, Any]  #: its `env`, `workdir`, `user` and `entrypoint`
 
 
 class EngineConnection(HTTPConnection):
@@ -143,9 +143,10 @@ class ContainerEngine:
 
 
 def image_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """What matters to us of an image's configuration: `env`, `workdir` and `entrypoint`. Raises ValueError."""
+    """What matters to us of an image's configuration: `env`, `workdir`, `user`, `entrypoint`. Raises ValueError."""
     env = dict(line.split("=", 1) for line in config.get("Env") or [])
-    return {"env": env, "workdir": config.get("WorkingDir") or "", "entrypoint": config.get("Entrypoint") or []}
+    places = {"workdir": config.get("WorkingDir") or "", "user": config.get("User") or ""}
+    return {"env": env, **places, "entrypoint": config.get("Entrypoint") or []}
 
 
 def _sockets() -> Iterator[str]:

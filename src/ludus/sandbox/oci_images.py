@@ -49,6 +49,7 @@ class UnpackedImage:
     env: dict[str, str] = field(default_factory=dict)  #: the environment variables that the image sets
     workdir: str = ""  #: where its commands start, if it says so
     entrypoint: tuple[str, ...] = ()  #: the program that gets the container's command as its arguments
+    user: str = ""  #: whose commands they are, if it says so
 
 
 class ImageStore:
@@ -177,7 +178,8 @@ class ImageStore:
         about = json.loads((folder / "image.json").read_text())
         entrypoint = tuple(about.get("entrypoint") or ())
         below = Path(about["below"]) if "below" in about else None
-        return UnpackedImage(folder / "root", below, about.get("env") or {}, about.get("workdir") or "", entrypoint)
+        workdir, user = about.get("workdir") or "", about.get("user") or ""
+        return UnpackedImage(folder / "root", below, about.get("env") or {}, workdir, entrypoint, user)
 
 
 def _default_cache() -> Path:

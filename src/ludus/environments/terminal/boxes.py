@@ -18,6 +18,7 @@ import yaml
 from ludus import Failure, UserError
 from ludus.environments.terminal.places import READ_FROM
 from ludus.environments.terminal.settings import EnvironmentTable, Healthcheck, filled
+from ludus.environments.terminal.users import User, identity
 from ludus.graders.repository import CheckoutProvider
 from ludus.graders.repository.images import checked_name
 from ludus.graders.repository.trees import is_plain
@@ -55,11 +56,17 @@ class Box:
     entrypoint: tuple[str, ...] = ()
     healthcheck: Healthcheck | None = None
     brought: Mapping[str, bytes] = field(default_factory=dict)  #: the task's files, where there is no image
+    image: UnpackedImage | None = None
+    env: Mapping[str, str] = field(default_factory=dict)  #: what the task sets for all programs
 
     @property
     def root(self) -> str:
         """Where `tests` and `logs` are: at the root of an image, else in HOME."""
         return "" if self.spec.image is None else "/"
+
+    def as_user(self, user: User, key: str) -> dict[str, str]:
+        """The variables of programs that a user of the image starts. A key of task.toml names the user."""
+        return {**identity(user, self.image, key), **self.env}
 
     async def prepare(self, sandbox: Sandbox, *checks: Healthcheck | None) -> None:
         """Start the image's own services and wait until they are ready."""
@@ -86,7 +93,7 @@ async def box_of(task: Any, table: EnvironmentTable, files: Files, config: Any, 
         spec = config.sandbox.applied_to(SandboxSpec(folders=FOLDERS, env=env))
         rest = {path: data for path, data in contents(files).items() if path not in MACHINE}
         without = CheckoutProvider(provider, rest, folder="app")
-        return Box(without, spec, workdir, healthcheck=table.healthcheck, brought=rest)
+        return Box(without, spec, workdir, healthcheck=table.healthcheck, brought=rest, env=env)
     asked = replace(
         limits,
         processes=_PROCESSES,
@@ -102,7 +109,8 @@ async def box_of(task: Any, table: EnvironmentTable, files: Files, config: Any, 
         posixpath.join(workdir, place) for name in READ_FROM for place in variables.get(name, "").split(":") if place
     )
     entrypoint = about.entrypoint if about is not None else ()
-    return Box(provider, spec, workdir, path, tuple(map(posixpath.normpath, named)), entrypoint, table.healthcheck)
+    read = tuple(map(posixpath.normpath, named))
+    return Box(provider, spec, workdir, path, read, entrypoint, table.healthcheck, image=about, env=env)
 
 
 async def _image(

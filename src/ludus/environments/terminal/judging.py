@@ -12,6 +12,7 @@ from ludus.environments.terminal.carrying import remove_planted, taken
 from ludus.environments.terminal.leaving import made_safe, with_room
 from ludus.environments.terminal.places import Places
 from ludus.environments.terminal.settings import Artifact, Collect
+from ludus.environments.terminal.users import User
 from ludus.environments.terminal.verdicts import read_rewards
 from ludus.graders.repository import write_tree
 from ludus.sandbox import ExecResult, Sandbox
@@ -89,6 +90,7 @@ class Judge:
     background: bool = False  #: whether processes of the agent's go on: they are the answer
     places: Places | None = None  #: which changes to an image are carried; None for those that are declared only
     since: float = 0.0  #: when the agent's box was opened
+    user: User = None  #: who runs the test script
 
     async def judge(self, sandbox: Sandbox) -> Judged:
         """Judge what lies in an agent's box."""
@@ -109,7 +111,9 @@ class Judge:
     async def _carried(self, sandbox: Sandbox, fresh: Box) -> Judged:
         """Judge in a box that the agent never saw, with what it left behind."""
         for collect in self.collect:
-            await sandbox.exec(["sh", "-c", collect.command], timeout=collect.timeout_sec, cwd=self.box.workdir)
+            env = self.box.as_user(collect.user, "verifier.collect.user")
+            command = ["sh", "-c", collect.command]
+            await sandbox.exec(command, timeout=collect.timeout_sec, cwd=self.box.workdir, env=env)
         await sandbox.end_processes()
         if fresh.spec.image is None:  # the whole of HOME; nothing else can be written there
             left = await sandbox.snapshot()
@@ -146,7 +150,7 @@ class Judge:
         else:
             await write_tree(sandbox, self.tests, "tests")
         path = {"PATH": self.places.judge_path} if self.places is not None and safe else {}
-        env = {"PYTHONNOUSERSITE": "1", **path, **self.env}
+        env = {**box.as_user(self.user, "verifier.user"), "PYTHONNOUSERSITE": "1", **path, **self.env}
         async with reaching(sandbox, self.hosts):
             ended = await sandbox.exec(["bash", "/tests/test.sh"], timeout=self.seconds, cwd=box.workdir, env=env)
         if box.spec.background and not self.background:

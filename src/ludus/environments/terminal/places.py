@@ -57,6 +57,7 @@ class Places:
     path: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
+    home: str = HOME  #: of the user who runs the tests
 
     @cached_property
     def _own(self) -> str | None:
@@ -127,16 +128,17 @@ class Places:
             name = f"{package}.py"
         module, _, ending = name.partition(".")
         is_code = (kind == "link" and not ending) or ending in ("py", "pyc") or ending.endswith(("so", ".pyd"))
-        return is_code and module in _MODULES and folder in (self.workdir, *self.read, *_STARTED_IN)
+        return is_code and module in _MODULES and folder in (self.workdir, self.home, *self.read, *_STARTED_IN)
 
     def _is_read(self, path: str, kind: str) -> bool:
         """Whether a variable of the image makes programs run this: a file of `BASH_ENV`, a library in a folder."""
         folder, name = posixpath.split(path)
         return (path in self.read and kind != "folder") or (folder in self.read and ".so" in name)
 
-    @staticmethod
-    def _is_setting_of_a_user(path: str) -> bool:
+    def _is_setting_of_a_user(self, path: str) -> bool:
         """Whether a path is a hidden file or folder in somebody's home: `.bashrc`, `.local`, `.gitconfig`."""
+        if path.startswith(f"{self.home}/."):
+            return True
         parts = path.split("/")[1:]
         name = parts[1:2] if parts[0] == "root" else parts[2:3] if parts[0] == "home" else []
         return bool(name) and name[0].startswith(".")

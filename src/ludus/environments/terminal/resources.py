@@ -15,16 +15,20 @@ from ludus import Failure, Response, UserError, Verdict, tool
 from ludus.environments.terminal.boxes import FOLDERS, Files, box_of, contents, reaching, write_files
 from ludus.environments.terminal.carrying import PUBLISHED
 from ludus.environments.terminal.judging import Control, Judge, Judged
+from ludus.environments.terminal.mcp_boxes import TaskServers
 from ludus.environments.terminal.places import Places
 from ludus.environments.terminal.settings import StepTable, TaskSettings, filled, paths_of
 from ludus.environments.terminal.tasks import ADVICE
-from ludus.environments.terminal.verdicts import KEY, reward_of
+from ludus.environments.terminal.verdicts import KEY, combined, reaches, reward_of
 from ludus.graders.commands import run_command
 from ludus.graders.repository import SetUp
 from ludus.graders.repository.rows import preparation_of
 from ludus.sandbox import Sandbox, SandboxSpec
+from ludus.sandbox.protocol import HOME
 from ludus.sandbox.resources import LazySandbox, SandboxConfig, SandboxResources
 from ludus.task import digest
+
+_OVER = "The time for this task is over. Answer now, without a call."
 
 #: By the digest of a task: what its test script does without any agent.
 _CONTROLS: dict[str, Control] = {}
@@ -70,6 +74,7 @@ class Terminal(SandboxResources):
     images_from_rows = True
     steps: list[StepTable] = []
     step = 0
+    servers: TaskServers | None = None
 
     @classmethod
     @asynccontextmanager
@@ -92,10 +97,15 @@ class Terminal(SandboxResources):
             self.box = replace(self.box, spec=replace(self.box.spec, background=True))
         self.workdir = self.box.workdir
         self.since = time.time() - 0.05  # the kernel's times of files are a little late
+        self._begin(0)
+        servers = self.settings.environment.mcp_servers
+        env, background = {**self.box.spec.env, **self.identity}, self.box.spec.background or bool(servers)
+        self.box = replace(self.box, spec=replace(self.box.spec, env=env, background=background))
         self.judge = await self._judge_of(task, 0)
         self._hosts("agent", 0)
         self.sandbox = await self._opened(task)
         self._begin(0)
+        await self._serve()
 
     async def _opened(self, task: Task) -> Sandbox:
         """A box as the agent finds it."""
@@ -118,6 +128,26 @@ class Terminal(SandboxResources):
         self.step = step
         own = self.steps[step].agent.timeout_sec if self.steps else None
         self.deadline = time.monotonic() + (own or self.settings.agent.timeout_sec or float("inf"))
+        named = self.steps[step].agent.user if self.steps else None
+        self.identity = self.box.as_user(self.settings.agent.user if named is None else named, "agent.user")
+
+    async def _serve(self) -> None:
+        """Connect to the task's MCP servers. Those of an earlier step ended with its processes."""
+        await self._end_servers()
+        tables = self.settings.environment.mcp_servers
+        if not tables:
+            return
+        self.servers = TaskServers(self.sandbox, self.box.workdir, tables, self.config.host_env)
+        await self.servers.open(self.task)
+
+    async def _end_servers(self) -> None:
+        servers, self.servers = self.servers, None
+        if servers is not None:
+            await servers.close()
+
+    async def close(self) -> None:
+        """End the sessions with MCP servers."""
+        await self._end_servers()
 
     @tool
     async def bash(self, command: str) -> dict[str, Any]:
@@ -128,9 +158,10 @@ class Terminal(SandboxResources):
         """
         seconds = min(self.config.step_timeout, self.deadline - time.monotonic())
         if seconds <= 0:
-            return {"output": "The time for this task is over. Answer now, without a call.", "ended": "not started"}
+            return {"output": _OVER, "ended": "not started"}
         async with reaching(self.sandbox, self._hosts("agent", self.step)):
-            return await run_command(self.sandbox, command, folder=self.box.workdir, seconds=seconds)
+            folder, env = self.box.workdir, self.identity
+            return await run_command(self.sandbox, command, folder=folder, seconds=seconds, env=env)
 
     @tool
     async def finish_step(self) -> str:
@@ -139,7 +170,7 @@ class Terminal(SandboxResources):
             return "This was the last step. Answer with one sentence and without a call."
         step, rewards = self.steps[self.step], await self._rewards(await self._fairly_judged())
         self.judged.append(rewards)
-        if not _reaches(rewards, step.min_reward):
+        if not reaches(rewards, step.min_reward):
             self.deadline = 0.0
             return "The task ends here: the step is not good enough to go on. Answer without a call."
         if self.judge.fresh is None:
@@ -149,11 +180,19 @@ class Terminal(SandboxResources):
         await self._lay_out(self.task, self.sandbox, self.step + 1)
         self.judge = await self._judge_of(self.task, self.step + 1)
         self._begin(self.step + 1)
+        await self._serve()
         return str(self.task.steps[self.step].get("instruction", ""))
 
     def tools(self) -> list[dict[str, Any]]:
         """The tools. Only a task with steps has one to finish a step."""
-        return [schema for schema in super().tools() if self.steps or schema["name"] != "finish_step"]
+        own = [schema for schema in super().tools() if self.steps or schema["name"] != "finish_step"]
+        return [*own, *(self.servers.tools() if self.servers is not None else ())]
+
+    async def call(self, name: str, arguments: str) -> str:
+        """Run one of our tools, or one of the task's MCP servers."""
+        if self.servers is None or not self.servers.offers(name):
+            return await super().call(name, arguments)
+        return await self.servers.call(name, arguments) if time.monotonic() < self.deadline else _OVER
 
     def program_prompt(self, task: Task, prompt: str) -> str:
         """The instruction, without advice on our own tools."""
@@ -162,6 +201,8 @@ class Terminal(SandboxResources):
         if hosts := self._hosts("agent", 0):
             cause = f"the task needs {', '.join(hosts):.200} while the agent works, and a harness reaches no host"
             raise Failure("bad_row", cause)
+        if self.settings.environment.mcp_servers:
+            raise Failure("bad_row", "the task has mcp_servers, and a harness is not told of them: use our own agent")
         self.program_seconds = self.deadline - time.monotonic()
         return prompt.partition(ADVICE)[0]
 
@@ -176,7 +217,8 @@ class Terminal(SandboxResources):
             values["left_out"] = len(judged.left_out)
         if self.steps:
             values["step"] = self.steps[self.step].name
-            rewards = self._combined([*self.judged, rewards][: len(self.steps)])
+            strategy = self.settings.multi_step_reward_strategy
+            rewards = combined([*self.judged, rewards], len(self.steps), final=strategy == "final")
         reward = reward_of(rewards, self.config.reward_key)
         components = rewards if len(rewards) > 1 else None
         problem = None if reward >= 1 else judged.problem or judged.said
@@ -246,13 +288,6 @@ class Terminal(SandboxResources):
         misses = None if judged.passed else judged.misses_network
         return Control(misses, solved and judged.rewards is not None, needs)
 
-    def _combined(self, rewards: list[dict[str, float]]) -> dict[str, float]:
-        """The rewards of all steps: the last one's, or their means. A step that was not reached counts as 0."""
-        if self.settings.multi_step_reward_strategy == "final":
-            return rewards[-1] if len(rewards) == len(self.steps) else dict.fromkeys(rewards[-1], 0.0)
-        names = dict.fromkeys(name for each in rewards for name in each)
-        return {name: sum(each.get(name, 0.0) for each in rewards) / len(self.steps) for name in names}
-
     async def _lay_out(self, task: Task, sandbox: Sandbox, number: int) -> None:
         """The files that a step brings along, and its set-up script."""
         files = contents(task.steps[number].get("workdir") or {})
@@ -276,7 +311,10 @@ class Terminal(SandboxResources):
         same_box = self.background or "same_box" in (self.config.verdict, settings.ludus.verdict)
         elsewhere = separate and self.box.spec.image is not None
         fresh = replace(self.box, provider=self.shared) if elsewhere or not same_box else None
-        places = None if separate else Places(self.box.workdir, self.box.path, self.box.entrypoint, self.box.read)
+        user = settings.verifier.user if verifier.user is None else verifier.user
+        home = self.box.as_user(user, "verifier.user").get("HOME", HOME)
+        box = self.box
+        places = None if separate else Places(box.workdir, box.path, box.entrypoint, box.read, home)
         own = verifier.environment or settings.verifier.environment
         if fresh is not None and separate and (own is not None or "Dockerfile" in task.tests):
             fresh = await box_of(task, own or settings.environment, task.tests, self.config, self.shared)
@@ -292,6 +330,7 @@ class Terminal(SandboxResources):
             self.background,
             places,
             self.since,
+            user,
         )
 
     def _hosts(self, phase: str, number: int) -> list[str]:
@@ -305,9 +344,3 @@ def _examples(paths: Sequence[str]) -> str:
     """Some paths, and how many more there are."""
     more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
     return f"{', '.join(path[:120] for path in paths[:2])}{more}"
-
-
-def _reaches(rewards: dict[str, float], least: float | dict[str, float] | None) -> bool:
-    """Whether a step's rewards are good enough to go on."""
-    needed = least if isinstance(least, dict) else {KEY: least} if least is not None else {}
-    return all(rewards.get(name, float("-inf")) >= number for name, number in needed.items())

@@ -31,9 +31,10 @@ class _Reaching(_Table):
 
 
 class AgentTable(_Reaching):
-    """`[agent]`: how long it may work. It runs as the one user of its box."""
+    """`[agent]`: how long it may work, and as whom."""
 
     timeout_sec: Seconds | None = None
+    user: str | int | None = None
 
 
 class Healthcheck(_Table):
@@ -47,6 +48,24 @@ class Healthcheck(_Table):
     retries: Annotated[int, Field(ge=1, le=1000)] = 3
 
 
+class McpTable(_Table):
+    """One of `[[environment.mcp_servers]]`: a server whose tools the agent has."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,40}$")]
+    transport: Literal["stdio", "sse", "streamable-http", "http"] = "sse"
+    url: str | None = None
+    command: str | None = None
+    args: list[str] = []
+    headers: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _complete(self) -> McpTable:
+        key = "command" if self.transport == "stdio" else "url"
+        if not getattr(self, key) or (self.command is not None and self.url is not None):
+            raise ValueError(f"the transport {self.transport} needs {key} and nothing else")
+        return self
+
+
 class EnvironmentTable(_Reaching):
     """`[environment]`: the box."""
 
@@ -57,7 +76,7 @@ class EnvironmentTable(_Reaching):
     storage_mb: Annotated[int, Field(ge=1)] | None = None
     gpus: Annotated[int, Field(le=0)] | None = None
     tpu: None = None
-    mcp_servers: Annotated[list[Any], Field(max_length=0)] = []
+    mcp_servers: list[McpTable] = []
     env: dict[str, str] = {}
     healthcheck: Healthcheck | None = None
     workdir: str | None = None
@@ -91,6 +110,7 @@ class Collect(_Table):
     command: str
     timeout_sec: Seconds = 60.0
     service: Literal["main"] = "main"
+    user: str | int | None = None
 
 
 class VerifierTable(_Reaching):
@@ -98,6 +118,7 @@ class VerifierTable(_Reaching):
 
     timeout_sec: Seconds = 600.0
     env: dict[str, str] = {}
+    user: str | int | None = None
     environment_mode: Literal["shared", "separate"] | None = None
     environment: EnvironmentTable | None = None
     collect: list[Collect] = []
@@ -208,7 +229,6 @@ def _problem(error: Any) -> str:
     wants = {
         "gpus": "asks for GPUs, which a sandbox has not",
         "tpu": "asks for a TPU, which a sandbox has not",
-        "mcp_servers": "asks for MCP servers, which tasks cannot have here",
         "os": "must be linux",
         "service": "names a service of a compose file, and tasks have one box here",
     }

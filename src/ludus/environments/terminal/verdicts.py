@@ -54,5 +54,20 @@ def reward_of(named: dict[str, float], key: str = KEY) -> float:
     raise Failure("bad_verdict", f"the test script wrote the rewards {names:.200}, and none is called {key}: {hint}")
 
 
+def combined(rewards: list[dict[str, float]], steps: int, *, final: bool) -> dict[str, float]:
+    """The rewards of all steps: the last one's, or their means. A step that was not reached counts as 0."""
+    rewards = rewards[:steps]
+    if final:
+        return rewards[-1] if len(rewards) == steps else dict.fromkeys(rewards[-1], 0.0)
+    names = dict.fromkeys(name for named in rewards for name in named)
+    return {name: sum(named.get(name, 0.0) for named in rewards) / steps for name in names}
+
+
+def reaches(rewards: dict[str, float], least: float | dict[str, float] | None) -> bool:
+    """Whether a step's rewards are good enough to go on."""
+    needed = least if isinstance(least, dict) else {KEY: least} if least is not None else {}
+    return all(rewards.get(name, float("-inf")) >= number for name, number in needed.items())
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
