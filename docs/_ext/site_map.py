@@ -59,7 +59,7 @@ SECTIONS = [
         "infrastructure",
         "deployment-topologies ray ../ray ../clusters ../environment-tutorials/multi-node ../scale ../serving",
     ),
-    _section("moving", "from-nemo-gym ../harnesses harbor from-inspect from-verifiers openenv"),
+    _section("moving", "from-nemo-gym ../harnesses harbor harbor-fields from-inspect from-verifiers openenv"),
     _section(
         "reference",
         "cli configuration python faq ../troubleshooting/index ../about/index ../contribute/index",

@@ -35,7 +35,7 @@ done
 """  # noqa: E501
 
 #: A server over HTTP, in both of its transports.
-HTTP = r'''
+HTTP = r"""
 import http.server, json, queue, sys
 
 events = queue.Queue()
@@ -83,7 +83,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 http.server.ThreadingHTTPServer(("127.0.0.1", 8123), Handler).serve_forever()
-'''  # noqa: E501
+"""  # noqa: E501
 
 CALL = {"call": "keeper__next", "arguments": {}}
 
@@ -109,7 +109,9 @@ def with_toml(folder: Path, text: str) -> Path:
 
 
 def stdio_task(folder: Path) -> Path:
-    table = '\n[[environment.mcp_servers]]\nname = "keeper"\ntransport = "stdio"\ncommand = "bash"\nargs = ["/srv.sh"]\n'
+    table = (
+        '\n[[environment.mcp_servers]]\nname = "keeper"\ntransport = "stdio"\ncommand = "bash"\nargs = ["/srv.sh"]\n'
+    )
     task = with_toml(folder, table)
     (task / "environment/srv.sh").write_text(STDIO)
     with (task / "environment/Dockerfile").open("a") as file:

@@ -24,6 +24,9 @@ _INSTALLED = ROOT / ".venv-inspect-evals" / "installed"  # by `make test-inspect
 PYTHON = os.environ.get("LUDUS_INSPECT_EVALS_PYTHON", str(_INSTALLED.parent / "bin/python") * _INSTALLED.exists())
 SAMPLES = 5
 
+#: Seconds for what takes half a minute of CPU, on a busy machine.
+LONGEST = 3000.0
+
 #: A task, the roles that it asks for besides the policy, and roles that are the policy.
 TASKS: list[tuple[str, list[str], list[str]]] = [
     ("agentdojo", [], []),
@@ -55,6 +58,7 @@ def test_scores_are_those_of_inspect_eval(tmp_path: Path, task: str, roles: list
     spec = "scripted:test_inspect_evals:mind"
     settings: dict[str, Any] = {"resources.python": PYTHON, "resources.judge": spec, "resources.user": spec}
     settings |= {f"resources.models.{role}": "policy" for role in own} | {"resources.message_limit": 12}
+    settings |= {"limits.open": LONGEST, "limits.verify": LONGEST}  # tau2 plays a sample again to score it
     run = tmp_path / "run"
     ludus.collect(f"inspect:{name}", model=ScriptedModel(mind), limit=SAMPLES, output=run, settings=settings)
     played = list(ludus.load(run))
@@ -71,7 +75,7 @@ def eval_with_inspect(task: str, ids: list[str], roles: list[str]) -> dict[str, 
     """The scores of `inspect eval`."""
     program = Path(__file__).parent / "inspect_program.py"
     command = [PYTHON, str(program), task, json.dumps(ids), json.dumps(roles), "12"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout.splitlines()[-1])
     assert not told["error"]

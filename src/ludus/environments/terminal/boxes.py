@@ -68,7 +68,7 @@ class Box:
         """The variables of programs that a user of the image starts. A key of task.toml names the user."""
         return {**identity(user, self.image, key), **self.env}
 
-    async def prepare(self, sandbox: Sandbox, *checks: Healthcheck | None) -> None:
+    async def prepare(self, sandbox: Sandbox) -> None:
         """Start the image's own services and wait until they are ready."""
         if self.spec.image is not None:
             await sandbox.exec(["mkdir", "-p", self.workdir, "/logs/agent", "/logs/artifacts"])
@@ -76,9 +76,8 @@ class Box:
             script = '"$@" > /dev/null 2>&1 &'
             stay = ("sh", "-c", "while true; do sleep 3600; done")
             await sandbox.exec(["sh", "-c", script, "sh", *self.entrypoint, *stay], cwd=self.workdir)
-        for check in (self.healthcheck, *checks):
-            if check is not None:
-                await _healthy(sandbox, check, self.workdir)
+        if self.healthcheck is not None:
+            await wait_until_healthy(sandbox, self.healthcheck, self.workdir)
 
 
 async def box_of(task: Any, table: EnvironmentTable, files: Files, config: Any, provider: SandboxProvider) -> Box:
@@ -127,10 +126,10 @@ async def _image(
     elif table.docker_image:
         image = checked_name(table.docker_image, provider)
     elif "Dockerfile" not in files or files.get("setup.sh"):
-        _refuse_services(files)
+        _refuse_services(task, files)
         return None, None
     else:
-        _refuse_services(files)
+        _refuse_services(task, files)
         image = await _built(task, table, files, config)
     local = provider in ("auto", "oci")
     try:
@@ -161,21 +160,22 @@ async def _built(task: Any, table: EnvironmentTable, files: Files, config: Any) 
     return name
 
 
-def _refuse_services(files: Files) -> None:
+def _refuse_services(task: Any, files: Files) -> None:
     """Refuse a compose file of several services: a task has one box here."""
     name = next((name for name in ("docker-compose.yaml", "docker-compose.yml") if name in files), None)
     if name is None:
         return
+    place = f"{task.task_name or 'task'}/environment/{name}"
     try:
         services = dict((yaml.safe_load(contents(files)[name]) or {}).get("services") or {})
     except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
-        raise Failure("bad_row", f"environment/{name} cannot be read: {str(error).splitlines()[0]:.120}") from error
+        raise Failure("bad_row", f"{place} cannot be read: {str(error).splitlines()[0]:.120}") from error
     if len(services) > 1 or "Dockerfile" not in files:
-        what = f"environment/{name} has the services {', '.join(map(str, services)):.120}"
+        what = f"{place} has the services {', '.join(map(str, services)):.120}"
         raise Failure("bad_row", f"{what}, and a task has one box here: put them into one Dockerfile")
 
 
-async def _healthy(sandbox: Sandbox, check: Healthcheck, workdir: str) -> None:
+async def wait_until_healthy(sandbox: Sandbox, check: Healthcheck, workdir: str) -> None:
     """Wait until a command ends with 0. Failures of the start period do not count."""
     started, failures = time.monotonic(), 0
     while True:

@@ -67,15 +67,6 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Control:
-    """What a test script does in a box without an agent."""
-
-    misses_network: str | None  #: what it says for want of a network; None if it passes
-    rewarded: bool  #: whether it writes a reward after the task's own solution
-    needs_own_box: str | None  #: what the task's own solution changed and a fresh box lacks, if that costs its reward
-
-
-@dataclass(frozen=True)
 class Judge:
     """How one task, or one step of it, is judged."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,9 +12,17 @@ from pydantic import PositiveFloat
 
 import ludus
 from ludus import Failure, Response, UserError, Verdict, tool
-from ludus.environments.terminal.boxes import FOLDERS, Files, box_of, contents, reaching, write_files
+from ludus.environments.terminal.boxes import (
+    FOLDERS,
+    Files,
+    box_of,
+    contents,
+    reaching,
+    wait_until_healthy,
+)
 from ludus.environments.terminal.carrying import PUBLISHED
-from ludus.environments.terminal.judging import Control, Judge, Judged
+from ludus.environments.terminal.control import Control, control_of, examples
+from ludus.environments.terminal.judging import Judge, Judged
 from ludus.environments.terminal.mcp_boxes import TaskServers
 from ludus.environments.terminal.places import Places
 from ludus.environments.terminal.settings import StepTable, TaskSettings, filled, paths_of
@@ -103,21 +111,22 @@ class Terminal(SandboxResources):
         self.box = replace(self.box, spec=replace(self.box.spec, env=env, background=background))
         self.judge = await self._judge_of(task, 0)
         self._hosts("agent", 0)
-        self.sandbox = await self._opened(task)
+        self.sandbox = await self.opened(task)
         self._begin(0)
         await self._serve()
 
-    async def _opened(self, task: Task) -> Sandbox:
+    async def opened(self, task: Task) -> Sandbox:
         """A box as the agent finds it."""
         sandbox = LazySandbox(self.box.provider, self.box.spec)
         try:
             if self.box.spec.image is not None:
-                await self.box.prepare(sandbox, self.steps[0].healthcheck if self.steps else None)
+                await self.box.prepare(sandbox)
             else:
                 script = contents(task.environment).get("setup.sh", b"").decode(errors="replace")
                 await SetUp(script, self._hosts("setup", 0), folder="app").run(sandbox)
+                await self.box.prepare(sandbox)
             if self.steps:
-                await self._lay_out(task, sandbox, 0)
+                await self.lay_out(task, sandbox, 0)
         except BaseException:
             await sandbox.close()
             raise
@@ -177,7 +186,7 @@ class Terminal(SandboxResources):
             await self.sandbox.exec(["sh", "-c", 'rm -rf "$1tests" "$1logs/verifier"', "sh", self.box.root])
         elif self.box.spec.image is not None:
             await self.box.prepare(self.sandbox)
-        await self._lay_out(self.task, self.sandbox, self.step + 1)
+        await self.lay_out(self.task, self.sandbox, self.step + 1)
         self.judge = await self._judge_of(self.task, self.step + 1)
         self._begin(self.step + 1)
         await self._serve()
@@ -223,7 +232,7 @@ class Terminal(SandboxResources):
         components = rewards if len(rewards) > 1 else None
         problem = None if reward >= 1 else judged.problem or judged.said
         if problem is not None and judged.left_out:
-            problem += f"; its judge saw no change to {_examples(judged.left_out)}"
+            problem += f"; its judge saw no change to {examples(judged.left_out)}"
         return Verdict(reward, components=components, problem=problem, **values)
 
     async def _rewards(self, judged: Judged) -> dict[str, float]:
@@ -233,8 +242,14 @@ class Terminal(SandboxResources):
             return judged.rewards
         assert judged.ended is not None
         if self._needs_reward(judged):
-            raise Failure("bad_verdict", judged.missing)
+            hint = "the script must write a number to /logs/verifier/reward.txt, or names and numbers to reward.json"
+            raise self._unjudged(f"{judged.missing}: {hint}")
         return {KEY: float(judged.ended.ok)}
+
+    def _unjudged(self, cause: str) -> Failure:
+        """Why there is no verdict, with the script that should have given one."""
+        step = f"steps/{self.steps[self.step].name}/" if self.steps else ""
+        return Failure("bad_verdict", cause, where=f"{self.task.task_name or 'task'}/{step}tests/test.sh")
 
     def _needs_reward(self, judged: Judged) -> bool:
         """Whether a reward is missing. The exit code is the verdict of Terminal-Bench 1, unless there is a file."""
@@ -252,43 +267,19 @@ class Terminal(SandboxResources):
             return judged
         key = digest({"task": self.task.model_dump(), "step": self.step, "set": str(self.config)})
         if key not in _CONTROLS:
-            _CONTROLS[key] = await self._control()
+            _CONTROLS[key] = await control_of(self)
         control = _CONTROLS[key]
         if judged.misses_network is not None and control.misses_network is not None:
             hint = "give its image what it fetches, or allow hosts: resources.allowed_hosts"
-            raise Failure(
-                "bad_verdict", f"the test script cannot run without a network: {control.misses_network}; {hint}"
-            )
+            raise self._unjudged(f"the test script cannot run without a network: {control.misses_network}; {hint}")
         if judged.left_out and control.needs_own_box is not None:
             hint = "name it among the artifacts of task.toml, or choose resources.verdict=same_box"
-            raise Failure("bad_verdict", f"the task's own solution fails without {control.needs_own_box}: {hint}")
+            raise self._unjudged(f"the task's own solution fails without {control.needs_own_box}: {hint}")
         if broken and control.rewarded:
             return replace(judged, problem=f"{judged.missing}; after the task's own solution it writes a reward")
         return judged
 
-    async def _control(self) -> Control:
-        """Judge the task's own solution, or an untouched box if the task has none."""
-        parts = [step.get("solution") or {} for step in self.task.steps[: self.step + 1]] or [self.task.solution]
-        sandbox = await self._opened(self.task)
-        try:
-            for number, solution in enumerate(map(contents, parts)):
-                if number:
-                    await self._lay_out(self.task, sandbox, number)
-                if "solve.sh" in solution:
-                    env = filled(self.settings.solution.env, self.config.host_env)
-                    await write_files(sandbox, solution, f"{self.box.root}solution")
-                    await sandbox.exec(["bash", "/solution/solve.sh"], timeout=600, cwd=self.box.workdir, env=env)
-            judged, needs = await self.judge.judge(sandbox), None
-            solved = all("solve.sh" in part for part in parts)
-            if solved and judged.left_out and not judged.passed:
-                here = await self.judge.judge_here(sandbox)
-                needs = _examples(judged.left_out) if here.rewards and here.rewards != judged.rewards else None
-        finally:
-            await sandbox.close()
-        misses = None if judged.passed else judged.misses_network
-        return Control(misses, solved and judged.rewards is not None, needs)
-
-    async def _lay_out(self, task: Task, sandbox: Sandbox, number: int) -> None:
+    async def lay_out(self, task: Task, sandbox: Sandbox, number: int) -> None:
         """The files that a step brings along, and its set-up script."""
         files = contents(task.steps[number].get("workdir") or {})
         for path, data in files.items():
@@ -297,6 +288,8 @@ class Terminal(SandboxResources):
             ended = await sandbox.exec(["bash", "setup.sh"], timeout=600, cwd=self.box.workdir)
             if not ended.ok:
                 raise Failure("bad_row", f"setup.sh of step {number + 1} ended with {ended.why}: {ended.last_line}")
+        if (check := self.steps[number].healthcheck) is not None:
+            await wait_until_healthy(sandbox, check, self.box.workdir)
 
     async def _judge_of(self, task: Task, number: int) -> Judge:
         """How a step, or the task without steps, is judged."""
@@ -338,9 +331,3 @@ class Terminal(SandboxResources):
         allowed = self.config.allowed_hosts
         step = self.steps[number] if self.steps else None
         return list(preparation_of("", self.settings.hosts(phase, allowed, step), allowed).hosts)
-
-
-def _examples(paths: Sequence[str]) -> str:
-    """Some paths, and how many more there are."""
-    more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
-    return f"{', '.join(path[:120] for path in paths[:2])}{more}"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from ludus import Failure
 
@@ -88,6 +88,8 @@ class EnvironmentTable(_Reaching):
         if not isinstance(table, dict):
             return table
         table = dict(table)
+        if isinstance(table.get("os"), str):
+            table["os"] = table["os"].lower()
         for old, new in (("memory", "memory_mb"), ("storage", "storage_mb")):
             if (size := _SIZE.fullmatch(str(table.pop(old, "")))) is not None:
                 table.setdefault(new, max(int(float(size[1]) * _MEGABYTES[size[2].upper()]), 1))
@@ -102,6 +104,13 @@ class Artifact(_Table):
     source: str
     exclude: list[str] = []
     service: Literal["main"] | None = None
+
+
+#: An artifact as it is written: its path, or a table. An error then names the key of the table.
+ArtifactEntry = Annotated[
+    Annotated[str, Tag("path")] | Annotated[Artifact, Tag("table")],
+    Discriminator(lambda entry: "path" if isinstance(entry, str) else "table"),
+]
 
 
 class Collect(_Table):
@@ -137,7 +146,7 @@ class StepTable(_Table):
     verifier: VerifierTable | None = None
     min_reward: float | int | dict[str, float | int] | None = None
     healthcheck: Healthcheck | None = None
-    artifacts: list[str | Artifact] = []
+    artifacts: list[ArtifactEntry] = []
 
 
 class SolutionTable(_Table):
@@ -166,7 +175,7 @@ class TaskSettings(_Table):
     solution: SolutionTable = SolutionTable()
     multi_step_reward_strategy: Literal["mean", "final"] | None = None
     steps: list[StepTable] | None = None
-    artifacts: list[str | Artifact] = []
+    artifacts: list[ArtifactEntry] = []
     ludus: OwnTable = OwnTable()
 
     @classmethod
@@ -197,7 +206,7 @@ class TaskSettings(_Table):
         return []
 
 
-def paths_of(artifacts: Sequence[str | Artifact]) -> list[Artifact]:
+def paths_of(artifacts: Sequence[ArtifactEntry]) -> list[Artifact]:
     """Artifacts, each with its absolute path."""
     found = [Artifact(source=each) if isinstance(each, str) else each for each in artifacts]
     for artifact in found:

@@ -40,7 +40,8 @@ def rewards_of(text: str, path: str) -> dict[str, float]:
             return {str(name): float(number) for name, number in named.items()}
     except (ValueError, OverflowError, RecursionError):
         pass
-    raise Failure("bad_verdict", f"the test script wrote no finite number to /{path}: {text.strip()!r:.80}")
+    what = f"{text.strip()!r:.80}" if text.strip() else "the file is empty"
+    raise Failure("bad_verdict", f"the test script wrote no finite number to /{path}: {what}")
 
 
 def reward_of(named: dict[str, float], key: str = KEY) -> float:

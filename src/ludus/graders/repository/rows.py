@@ -110,7 +110,5 @@ def preparation_of(script: str, hosts: list[str], allowed: list[str]) -> SetUp:
     """The set-up of a row. Hosts that the operator did not allow are refused."""
     if refused := sorted(set(hosts) - set(allowed)):
         setting = f"--set 'resources.allowed_hosts={json.dumps(sorted({*hosts, *allowed}))}'"
-        raise Failure(
-            "bad_row", f"the task's set-up wants to reach {', '.join(refused):.200}: allow that with {setting}"
-        )
+        raise Failure("bad_row", f"the task wants to reach {', '.join(refused):.200}: allow that with {setting}")
     return SetUp(script, tuple(hosts))
