@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from ludus_qualify import planting
 from ludus import Environment, Failure, UserError
 from ludus.environments.terminal.settings import TaskSettings, filled
 from ludus.environments.terminal.verdicts import rewards_of
+from ludus.sandbox.bases import Bases
+
+#: Where bases of this machine are, whatever cache other tests of this file have.
+OWN_CACHE = os.environ.get("LUDUS_CACHE")
 
 #: Tasks whose solution earns 1 on a base without packages.
 OFFLINE = ("hello", "stages", "service", "separate", "verifier_image", "hostile", "steps", "named")
@@ -55,9 +60,13 @@ def test_a_folder_of_tasks_runs_unchanged(
 
 @needs_images
 @pytest.mark.slow
-def test_packages_come_from_the_registries_if_the_operator_lets_builds_reach_them() -> None:
-    from ludus.sandbox.bases import Bases
-
+def test_packages_come_from_the_registries_if_the_operator_lets_builds_reach_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if OWN_CACHE is None:
+        monkeypatch.delenv("LUDUS_CACHE", raising=False)
+    else:
+        monkeypatch.setenv("LUDUS_CACHE", OWN_CACHE)
     if Bases().find("debian:bookworm-slim") is None:
         pytest.skip("there is no base: ludus sandbox base debian --for debian:bookworm-slim")
     (rollout,) = played(f"harbor:{TASKS / 'packages'}", **{"resources.build_network": True})
