@@ -6,8 +6,10 @@ INTEROP := .venv-interop
 INSPECT_EVALS := .venv-inspect-evals
 TRAINERS := .venv-trainers
 RAY    := .venv-ray
+VERIFIERS := .venv-verifiers
+OPENENV := .venv-openenv
 
-.PHONY: demo check test test-set-up test-ray test-harness test-inspect train train-demo interop web lint bench docs test-docs cards lab release clean
+.PHONY: demo check test test-set-up test-ray test-harness test-inspect test-adapters train train-demo interop web lint bench docs test-docs cards lab release clean
 
 # uv installs in a fifth of the time. pip does it where uv cannot be had, or does not find a package. uv does not compile
 # packages: that happens when they are first imported, and once.
@@ -140,6 +142,25 @@ $(INSPECT_EVALS)/installed:
 test-inspect: $(VENV)/installed $(INTEROP)/installed $(INSPECT_EVALS)/installed
 	$(BIN)/python -m pytest packages/inspect
 
+# Environments of verifiers and of OpenEnv with the versions that the documents name. Both need other versions of MCP than
+# we do: verifiers has an environment with us in it, OpenEnv's servers one of their own.
+VERIFIERS_NEEDS := --editable '.[verifiers]' --editable packages/bench hypothesis psutil pytest pytest-asyncio
+$(VERIFIERS)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VERIFIERS)
+	$(BIN)/uv pip install --quiet --python $(VERIFIERS)/bin/python $(VERIFIERS_NEEDS) || \
+		$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check $(VERIFIERS_NEEDS)
+	touch $@
+
+$(OPENENV)/installed:
+	$(PYTHON) -m venv $(OPENENV)
+	$(BIN)/uv pip install --quiet --python $(OPENENV)/bin/python 'openenv==0.10.0' || \
+		$(OPENENV)/bin/python -m pip install --quiet --disable-pip-version-check 'openenv==0.10.0'
+	touch $@
+
+test-adapters: $(VENV)/installed $(INTEROP)/installed $(VERIFIERS)/installed $(OPENENV)/installed
+	$(VERIFIERS)/bin/python -m pytest -rs tests/integrations/test_verifiers_adapter.py
+	$(BIN)/python -m pytest -rs tests/integrations/test_verifiers_taskset.py tests/integrations/test_openenv.py
+
 # What looks for barriers in the viewer's page.
 AXE := src/ludus/view/web/node_modules/axe-core/axe.min.js
 $(AXE): src/ludus/view/web/package.json
@@ -191,4 +212,4 @@ release:
 	$(RELEASE)/bin/python tools/release --extras $(EXTRAS)
 
 clean:
-	rm -rf .venv-release $(VENV) $(INTEROP) $(INSPECT_EVALS) $(TRAINERS) $(RAY) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv-release $(VENV) $(INTEROP) $(INSPECT_EVALS) $(TRAINERS) $(RAY) $(VERIFIERS) $(OPENENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

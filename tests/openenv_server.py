@@ -1,4 +1,4 @@
-"""Real OpenEnv servers for tests, made with openenv-core: `python openenv_server.py text|act|tools [SESSIONS]`.
+"""Real OpenEnv servers for tests, made with openenv 0.10: `python openenv_server.py text|act|tools [SESSIONS]`.
 
 Prints its port. The actions of the three environments are: one text, an object with several fields, tool calls.
 """

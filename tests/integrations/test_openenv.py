@@ -1,10 +1,9 @@
-"""Environments on OpenEnv servers: real servers if openenv-core is installed, and fake servers that misbehave."""
+"""Environments on OpenEnv servers: real servers of openenv 0.10, and fake servers that misbehave."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import subprocess
 import sys
@@ -22,7 +21,8 @@ from ludus.environments.openenv.resources import OpenEnv, way_to_act
 from ludus.environments.openenv.server import Connection, openenv_server
 from ludus.errors import Failure
 
-real = pytest.mark.skipif(importlib.util.find_spec("openenv") is None, reason="pip install openenv-core")
+_INSTALLED = Path(__file__).parents[2] / ".venv-openenv" / "installed"
+real = pytest.mark.skipif(not _INSTALLED.exists(), reason="no server of OpenEnv is installed: make test-adapters")
 ROW: dict[str, Any] = {"responses_create_params": {"input": "Begin."}, "reset": {"seed": 3}}
 SECRET = "4"  # the text server's secret for seed 3
 TEXT = {"properties": {"metadata": {"type": "object"}, "text": {"type": "string"}}, "required": ["text"]}
@@ -31,7 +31,7 @@ TEXT = {"properties": {"metadata": {"type": "object"}, "text": {"type": "string"
 @contextmanager
 def started(*arguments: str) -> Iterator[str]:
     """A real server in its own process."""
-    command = [sys.executable, str(Path(__file__).parents[1] / "openenv_server.py"), *arguments]
+    command = [str(_INSTALLED.parent / "bin/python"), str(Path(__file__).parents[1] / "openenv_server.py"), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:
@@ -226,7 +226,7 @@ def _shown(observation: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in observation.items() if name != "metadata"}
 
 
-# Fake servers that misbehave; they need no openenv-core.
+# Fake servers that misbehave; they need no openenv.
 
 Answer = Callable[[web.WebSocketResponse, dict[str, Any]], Awaitable[None]]
 GOOD: dict[str, Any] = {"type": "observation", "data": {"observation": {"heard": "yes"}, "reward": 1.0, "done": True}}
