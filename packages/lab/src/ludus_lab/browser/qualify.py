@@ -15,18 +15,28 @@ DONE = "I have done what the page asks."
 
 def oracle(task: Any) -> Any:
     """The solver's actions, for pages that have one."""
+    return _solving(task, looks=1)
+
+
+def preserving(task: Any) -> dict[str, Any]:
+    """The same actions after another look at the page."""
+    script = _solving(task, looks=2)
+    return {"looks_twice": script} if script is not None else {}
+
+
+def _solving(task: Any, looks: int) -> Any:
     solver = SOLVERS.get(task.page)
     if solver is None:
         return None
 
     def turn(request: Any) -> Any:
         outputs = _outputs(request)
-        if not outputs:
+        if len(outputs) < looks:
             return LOOK
         if outputs[-1] == ENDED:
             return DONE
-        view = View(read_tree(outputs[0]), read_tree(outputs[-1]), len(outputs) - 1)
-        return solver(view) or DONE
+        seen = outputs[looks - 1 :]
+        return solver(View(read_tree(seen[0]), read_tree(seen[-1]), len(seen) - 1)) or DONE
 
     return turn
 
