@@ -216,3 +216,15 @@ def test_a_dataset_may_name_its_taskset_agent_and_script():
         name="d", type="benchmark", jsonl_fpath="d.jsonl", taskset="t", agent="a", prepare_script="prepare.py"
     )
     assert (dataset.taskset, dataset.agent, dataset.prepare_dependencies) == ("t", "a", None)
+
+
+@pytest.mark.parametrize("path", ["resources_servers/mine/configs/mine.yaml", "configs/mine.yaml"])
+def test_a_configuration_is_found_from_the_folder_of_its_server(tmp_path, monkeypatch, path):
+    server = tmp_path / "resources_servers" / "mine"
+    (server / "configs").mkdir(parents=True)
+    (server / "app.py").write_text("")
+    block = {"mine": {"resources_servers": {"mine": {"entrypoint": "app.py", "domain": "other", "level": 3}}}}
+    (server / "configs" / "mine.yaml").write_text(json.dumps(block))
+    monkeypatch.chdir(server)
+    config = GlobalConfigDictParser().parse_no_environment({"config_paths": [path]})
+    assert get_first_server_config_dict(config, "mine").level == 3

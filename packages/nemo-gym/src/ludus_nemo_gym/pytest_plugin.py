@@ -7,11 +7,10 @@ puts at most the folder of the server on the import path.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ludus_nemo_gym.names import ENVIRONMENTS, KINDS
+from ludus_nemo_gym.checkouts import checkout_around
 
 if TYPE_CHECKING:
     import pytest
@@ -21,13 +20,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     """Append the checkout in which the tests lie: a `nemo_gym` in it stays behind the installed one."""
     named = [Path(arg.partition("::")[0]) for arg in args if not arg.startswith("-")]
     places = [*(path for path in named if path.exists()), early_config.rootpath, Path.cwd()]
-    checkout = _checkout_around(place.resolve() for place in places)
-    if checkout is not None and checkout not in sys.path:
-        sys.path.append(checkout)
-
-
-def _checkout_around(places: Iterable[Path]) -> str | None:
-    around = (folder for place in places for folder in (place, *place.parents))
-    return next(
-        (str(folder) for folder in around if any((folder / kind).is_dir() for kind in (*KINDS, ENVIRONMENTS))), None
-    )
+    checkout = next(filter(None, map(checkout_around, places)), None)
+    if checkout is not None and str(checkout) not in sys.path:
+        sys.path.append(str(checkout))

@@ -1,4 +1,5 @@
-"""Where files are looked for: NEMO_GYM_EXTRA_ROOTS, the working directory, then Ludus's installed environments."""
+"""Where files are looked for: NEMO_GYM_EXTRA_ROOTS, the working directory, the checkout around it, then Ludus's
+installed environments."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from ludus.errors import UserError
 from ludus.folder import FILE, folders
+from ludus_nemo_gym.checkouts import checkout_around
 from ludus_nemo_gym.names import KINDS, RESOURCES
 
 ROOTS = "NEMO_GYM_EXTRA_ROOTS"
@@ -25,8 +27,9 @@ _checkout: ContextVar[Path | None] = ContextVar("checkout", default=None)
 def roots() -> list[Path]:
     """The folders that relative paths are searched in, in this order."""
     extra = [Path(place).expanduser() for place in os.environ.get(ROOTS, "").split(os.pathsep) if place.strip()]
-    checkout = _checkout.get()
-    return [*([checkout] if checkout is not None else []), *extra, Path()]
+    around = checkout_around(Path())
+    places = [_checkout.get(), *extra, Path(), around if around != Path.cwd() else None]
+    return [place for place in places if place is not None]
 
 
 @contextmanager

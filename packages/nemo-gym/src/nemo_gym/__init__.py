@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-_SERVER_FOLDERS = ("resources_servers", "responses_api_agents", "responses_api_models", "environment_servers")
+from ludus_nemo_gym.checkouts import checkout_around, first_checkout
 
 
 def _find_checkout() -> Path | None:
@@ -22,9 +22,7 @@ def _find_checkout() -> Path | None:
     """
     if extra := _extra_roots():
         return extra[0]
-    here = Path.cwd()
-    places = (here, *here.parents, *(Path(place).absolute() for place in sys.path if place))
-    return next((place for place in places if any((place / name).is_dir() for name in _SERVER_FOLDERS)), None)
+    return checkout_around(Path.cwd()) or first_checkout(Path(place).absolute() for place in sys.path if place)
 
 
 def _extra_roots() -> list[Path]:
