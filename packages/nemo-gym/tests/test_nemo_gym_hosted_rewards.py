@@ -232,6 +232,28 @@ def test_a_failure_that_a_server_names_is_known_by_that_name(tmp_path: Path, ans
     assert (rollout.reward, rollout.error.stage, rollout.error.kind) == (None, "verify", kind)
 
 
+NO_VERDICTS = {
+    "null": "bad_verdict",
+    '"fine"': "bad_verdict",
+    "[1.0]": "bad_verdict",
+    "{}": "bad_verdict",
+    '{"reward": "high"}': "bad_verdict",
+    '{"reward": [1]}': "bad_verdict",
+    '{"reward": null}': "bad_verdict",
+    '{"reward": 1e999}': "bad_response",
+    "not JSON": "bad_response",
+    "": "bad_response",
+}
+
+
+def test_a_reply_of_a_wrong_type_is_a_failure_and_no_reward(tmp_path: Path) -> None:
+    folder = write_server(tmp_path, "wrong", ANSWERS, [row("?", answer=answer) for answer in NO_VERDICTS])
+    settings = {"resources.isolate": False}
+    rollouts = ludus.collect(folder, model=ScriptedModel(["!"]), settings=settings).rollouts
+    outcomes = {rollout.task.answer: (rollout.reward, rollout.error.stage, rollout.error.kind) for rollout in rollouts}
+    assert outcomes == {answer: (None, "verify", kind) for answer, kind in NO_VERDICTS.items()}
+
+
 STEPS = """
 class Server(SimpleResourcesServer):
     config: BaseResourcesServerConfig
