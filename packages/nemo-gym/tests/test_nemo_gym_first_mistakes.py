@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,17 @@ def test_the_tests_of_agents_run_and_async_tests_need_no_configuration(
     assert typed("gym env test") == 0
     (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = strict\n")
     assert typed("ng_test +entrypoint=responses_api_agents/looping") == 1
+
+
+def test_tests_without_pytest_name_what_to_install(
+    server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (server / "tests").mkdir()
+    (server / "tests" / "test_app.py").write_text(ASYNC_TEST)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert typed("gym env test --resources-server simple") == 2
+    assert "pytest, which runs the tests, is not installed. pip install pytest" in capsys.readouterr().err
 
 
 def test_a_model_that_cannot_be_reached_does_not_cost_the_earlier_results(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ludus.errors import UserError
 from ludus_nemo_gym.hosted.source import ServerSource
 
 #: Tests of a server import its code as in NeMo Gym, by its checkout or by its folder. A checkout may have a `nemo_gym`
@@ -26,6 +27,8 @@ _CONFIGURATIONS = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "se
 
 def run_tests(folder: Path) -> int:
     """Run the tests of a folder in a process of their own. Returns pytest's exit code."""
+    if importlib.util.find_spec("pytest") is None:
+        raise UserError("pytest, which runs the tests, is not installed", "pip install pytest pytest-asyncio")
     source = ServerSource.find(str(folder))
     command = [sys.executable, "-m", "pytest", "-q", str(folder)]
     if source is not None:
