@@ -250,6 +250,30 @@ def test_sessions_with_given_ids_begin_and_end(tmp_path: Path) -> None:
     assert (folder / "closed").exists()
 
 
+def test_rows_that_are_materialized_tasks_are_played_as_flat_rows(tmp_path: Path) -> None:
+    folder = write_typed(tmp_path)
+    file = folder / "configs" / "typed_words.yaml"
+    tree = json.loads(file.read_text())
+    tree["typed_turns"]["environment_servers"]["single_agent_turn"]["datasets"] = [
+        {
+            "name": "turns",
+            "type": "train",
+            "taskset": "words",
+            "jsonl_fpath": "resources_servers/typed_words/turns.jsonl",
+        }
+    ]
+    file.write_text(json.dumps(tree))
+    asked = {"responses_create_params": {"input": "?"}}
+    tasks = [{**asked, "task_data": {"word": "yes"}}, {**asked, "word": "no"}]
+    rows = [{"task_id": {"taskset": "words", "task_id": "1"}, "task_input": task} for task in tasks]
+    rows.append({**asked, "word": "yes"})
+    (folder / "turns.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert sorted(rewards(collect(folder, ["yes"], dataset="turns"))) == [0.0, 1.0, 1.0]
+    (folder / "turns.jsonl").write_text(json.dumps(rows[0]) + "\n[]\n")
+    with pytest.raises(UserError, match=r"turns.jsonl:2: a row is an object. Fix the row"):
+        collect(folder, ["yes"], dataset="turns")
+
+
 def test_a_server_that_is_not_on_this_machine_is_named(tmp_path: Path) -> None:
     folder = write_server(tmp_path, "elsewhere", COUNTER, counter_rows(1))
     environment = Environment.load(folder)

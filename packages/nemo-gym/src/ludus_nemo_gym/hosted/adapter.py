@@ -18,6 +18,7 @@ from ludus_nemo_gym.hosted.checkout import list_servers, refuse_folder
 from ludus_nemo_gym.hosted.needs import Examined, needs_of
 from ludus_nemo_gym.hosted.resources import HostedConfig, HostedGame, HostedResources
 from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
+from ludus_nemo_gym.hosted.task_rows import FLAT_ROWS, holds_tasks
 from ludus_nemo_gym.hosted.wired import wired_environment
 from ludus_nemo_gym.names import AGENT_SETTINGS, AGENT_TYPES, AGENTS, LICENCE_OF, RESOURCES
 from ludus_nemo_gym.search_paths import also_searched
@@ -176,7 +177,7 @@ def _environment(
         domain=str(block.get("domain") or "other"),
         description=str(block.get("description") or ""),
         value=str(block.get("value") or ""),
-        datasets=_datasets([*agents, server], source),
+        datasets=_datasets([*agents, *_fronts_of(config, server.name, agents), server], source),
         folder=source.folder,
         agent_names=tuple(agent.name for agent in agents),
         code=source.code_of_others(),
@@ -187,10 +188,16 @@ def _environment(
 
 def _agents_of(config: GymConfig, resources: str) -> list[ServerEntry]:
     """The agents that play a resources server: they name it, or the environment server in front of them does."""
-    fronts = [front for front in environment_servers(config.tree) if plays(front, resources)]
-    fronted = {name for front in fronts for name in fronted_agents(front.block)}
+    fronted = {name for front in _fronts_of(config, resources, []) for name in fronted_agents(front.block)}
     agents = [server for server in config.servers if server.kind == AGENTS]
     return [agent for agent in agents if plays(agent, resources) or agent.name in fronted]
+
+
+def _fronts_of(config: GymConfig, resources: str, agents: list[ServerEntry]) -> list[ServerEntry]:
+    """The environment servers that name a resources server or one of the agents."""
+    names = {agent.name for agent in agents}
+    fronts = environment_servers(config.tree)
+    return [front for front in fronts if plays(front, resources) or names & set(fronted_agents(front.block))]
 
 
 def _settings_of(config: GymConfig, agent: ServerEntry, source: ServerSource) -> Tree:
@@ -229,14 +236,17 @@ def _datasets(servers: list[ServerEntry], source: ServerSource) -> list[Dataset]
                 datasets.setdefault(dataset.name, dataset)
     example = source.folder / "data" / "example.jsonl"
     if example.is_file() and all(dataset.path != example for dataset in datasets.values()):
-        datasets.setdefault("example", Dataset(name="example", path=example))
-    return sorted(datasets.values(), key=lambda dataset: not (dataset.path and dataset.path.is_file()))
+        datasets.setdefault("example", _dataset({"name": "example"}, example))
+    return sorted(datasets.values(), key=lambda dataset: bool(dataset.path and not dataset.path.is_file()))
 
 
 def _dataset(entry: dict[str, Any], path: Path) -> Dataset:
     licence = str(entry.get("license") or "unknown")
     name = str(entry.get("name") or path.stem)
-    return Dataset.model_validate({"name": name, "path": path, "license": _LICENCES.get(licence, licence)})
+    rows: dict[str, Any] = {"path": path}
+    if holds_tasks(path):
+        rows = {"generate": FLAT_ROWS, "settings": {"path": str(path)}, "ends": True}
+    return Dataset.model_validate({"name": name, **rows, "license": _LICENCES.get(licence, licence)})
 
 
 def _file(name: str, source: ServerSource) -> Path:
