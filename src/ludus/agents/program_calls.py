@@ -45,11 +45,12 @@ _Key = tuple[int, int]
 
 
 class _Call:
-    """A call to the model: its answer, and the exchanges that it is the answer of."""
+    """A call to the model: its answer, the task that asks for it, and the exchanges that it is the answer of."""
 
-    def __init__(self, answer: asyncio.Task[Body]) -> None:
-        self.answer = answer
-        self.clients: list[HttpExchange | None] = []
+    def __init__(self, client: HttpExchange | None) -> None:
+        self.answer: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
+        self.task = asyncio.current_task()
+        self.clients = [client]
 
     @property
     def is_lost(self) -> bool:
@@ -106,7 +107,7 @@ class ProgramCalls:
         self._reached: str | None = None  # the limit that a call was refused for
         self._conversations = ProgramConversations(list(episode.items), restores=restores, is_side=is_side)
         self._calls: OrderedDict[_Key, _Call] = OrderedDict()
-        self._answering: set[asyncio.Task[Body]] = set()
+        self._answering: dict[asyncio.Future[Body], _Call] = {}
 
     async def answer(self, incoming: Incoming, body: Body) -> Body:
         """The model's answer to one request. A repeated request gets the answer of the first."""
@@ -116,12 +117,28 @@ class ProgramCalls:
         if call is None or call.has_failed or not (is_retry or call.is_lost):
             await self._wait_for_a_step()
             self._refuse_beyond_limits()
-            call = _Call(asyncio.create_task(self._call_model(body)))
-            self._answering.add(call.answer)
-            call.answer.add_done_callback(self._answering.discard)
+            call = _Call(exchange_of(incoming.receive))
             self._remember(key, call)
+            return await self._ask(call, body)
         call.clients.append(exchange_of(incoming.receive))
         return await incoming.cancel_on_disconnect(asyncio.shield(call.answer))
+
+    async def _ask(self, call: _Call, body: Body) -> Body:
+        """Make a call to its end, also for a client that leaves: it may ask the same again."""
+        self._answering[call.answer] = call
+        try:
+            response = await self._call_model(body)
+        except asyncio.CancelledError:
+            call.answer.cancel()
+            raise
+        except BaseException as error:
+            call.answer.set_exception(error)
+            call.answer.exception()  # nobody else may wait for it
+            raise
+        finally:
+            del self._answering[call.answer]
+        call.answer.set_result(response)
+        return response
 
     async def _wait_for_a_step(self) -> None:
         """Wait while the calls under way may be the last ones that the settings allow."""
@@ -192,8 +209,9 @@ class ProgramCalls:
 
     def close(self) -> None:
         """Cancel the calls that are still running, and settle the threads."""
-        for answer in self._answering:
-            answer.cancel()
+        for call in self._answering.values():
+            if call.task is not None:
+                call.task.cancel()
         self.settle()
         for conversation in self._conversations:
             if conversation.number:

@@ -122,7 +122,7 @@ class ProgramConversations:
             restores=self._restores,
             continues=before,
             continued_at=len(before.calls) if before is not None else 0,
-            opened_by=self._opener(items) if before is None else None,
+            opened_by=self._opener(texts) if before is None else None,
             is_side=self._is_side is not None and self._is_side(text),
         )
         conversation._ids |= echo.ids
@@ -157,9 +157,8 @@ class ProgramConversations:
         ]
         return max(same, key=lambda one: (one.unread is not None, one.number), default=writers[0])
 
-    def _opener(self, items: list[Item]) -> ProgramConversation | None:
+    def _opener(self, text: str) -> ProgramConversation | None:
         """The conversation whose last answer calls a tool with a text that this request asks: its sub-agent."""
-        text = "\n".join(texts_of(item) for item in items)
         for conversation in reversed(self._all):
             if any(len(prompt) >= PROMPT and prompt in text for prompt in _argument_texts(conversation.answer)):
                 return conversation

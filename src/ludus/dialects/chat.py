@@ -18,7 +18,6 @@ dialect defines (`top_k`, `chat_template_kwargs`) passes through unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ludus.dialects.chat_answer import answer_to_chat, from_chat
@@ -65,12 +64,8 @@ def to_chat(
     *,
     style: ChatStyle = OPEN,
     lost: list[str] | None = None,
-    convert: Callable[[list[Item], ChatStyle, list[str]], list[Any]] = to_messages,
 ) -> dict[str, Any]:
-    """Convert a Responses request, its input and its other fields, to a Chat Completions body.
-
-    `convert` makes the messages: a caller may have some of them already.
-    """
+    """Convert a Responses request, its input and its other fields, to a Chat Completions body."""
     conversion = Conversion("bad_request", "chat", lost)
     params = {key: value for key, value in params.items() if value is not None}
     for key in _STORED:
@@ -79,7 +74,7 @@ def to_chat(
                 key, "absent, because chat needs the whole conversation in the request", params[key]
             )
     body = _shared_fields(params, _CONVERTED, _UNSUPPORTED, conversion)
-    body["messages"] = convert(items, style, conversion.lost)
+    body["messages"] = to_messages(items, style, conversion.lost)
     if has_content(params.get("instructions")):
         instructions = conversion.text(params["instructions"], "instructions")
         body["messages"].insert(0, {"role": "system", "content": instructions})

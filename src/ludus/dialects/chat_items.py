@@ -107,6 +107,12 @@ def from_messages(messages: Any, style: ChatStyle = OPEN, lost: list[str] | None
     return items
 
 
+def items_of_chat(message: Any) -> list[Item]:
+    """Convert one chat message to items."""
+    plain = _plain_item(message, tagged=False) if isinstance(message, dict) else None
+    return from_messages([message]) if plain is None else [plain]
+
+
 def _plain_item(message: ChatMessage, tagged: bool) -> Item | None:
     """The item of a message that is one text and nothing else; None for any other message.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ludus.dialects.chat import from_messages
+from ludus.dialects.chat_items import items_of_chat
 from ludus.dialects.conversion import Item
 from ludus.dialects.errors import Dialect
 from ludus.dialects.gemini import turn_reader
@@ -35,7 +35,7 @@ def _as_it_is(item: Any) -> list[Item]:
 
 HISTORIES: dict[Dialect, History] = {
     "responses": History("input", lambda: _as_it_is),
-    "chat": History("messages", lambda: lambda message: from_messages([message])),
+    "chat": History("messages", lambda: items_of_chat),
     "messages": History("messages", lambda: items_of_message),
     "gemini": History("contents", turn_reader, rewinds=False),
 }

@@ -1,4 +1,4 @@
-"""The chat messages of a conversation that grows: each is converted and encoded once."""
+"""The chat request of a conversation that grows: each message, and the tools, are converted and encoded once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from orjson import Fragment
 
-from ludus.dialects.chat import ChatStyle, to_messages
+from ludus.dialects.chat import ChatStyle, to_chat, to_messages
 from ludus.dialects.chat_items import settled
 from ludus.dialects.conversion import Item
 from ludus.errors import Failure
@@ -20,6 +20,30 @@ class _ChatView(NamedTuple):
     items: int = 0
     messages: tuple[Fragment, ...] = ()
     lost: tuple[str, ...] = ()
+
+
+class _ChatFields(NamedTuple):
+    """What parameters are in chat: the fields of a request beside its messages, and the messages of instructions."""
+
+    params: dict[str, Any]
+    style: ChatStyle
+    fields: dict[str, Any]
+    instructions: list[Any]
+    lost: list[str]
+
+
+def chat_body(items: Items, params: dict[str, Any], style: ChatStyle, lost: list[str]) -> dict[str, Any]:
+    """The body of a chat request. Parameters that the conversation had before are not converted again."""
+    known: _ChatFields | None = items.views.get(_ChatFields)
+    if known is None or known.params != params or known.style is not style:
+        lost_fields: list[str] = []
+        fields = to_chat([], params, style=style, lost=lost_fields)
+        instructions = fields.pop("messages")
+        if "tools" in fields:
+            fields["tools"] = Fragment(compact(encode(fields["tools"])))
+        known = items.views[_ChatFields] = _ChatFields({**params}, style, fields, instructions, lost_fields)
+    lost += known.lost
+    return {**known.fields, "messages": [*known.instructions, *chat_messages(items, style, lost)]}
 
 
 def chat_messages(items: list[Item], style: ChatStyle, lost: list[str]) -> list[Any]:

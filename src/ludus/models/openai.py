@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import orjson
 from pydantic import FiniteFloat, PositiveInt, field_validator
 
-from ludus.dialects.chat import OPEN, OPENAI, from_chat, to_chat, to_messages
+from ludus.dialects.chat import OPEN, OPENAI, from_chat, to_chat
 from ludus.dialects.chat_stream import ChatStream
 from ludus.dialects.responses_stream import ResponsesStream
 from ludus.dialects.sse import EventParser, values
@@ -24,7 +24,7 @@ from ludus.errors import Failure, UserError
 from ludus.http.connection import REPLY_BYTES, HttpReply
 from ludus.http.retries import Retries
 from ludus.model import Model, ModelConfig, Request, ServerLoad
-from ludus.models.chat_history import chat_messages
+from ludus.models.chat_history import chat_body
 from ludus.models.transport import HttpOptions, Transport
 from ludus.response import ANSWERED, Response, prompt_too_long
 from ludus.runtime.encoding import compact
@@ -32,6 +32,8 @@ from ludus.runtime.keys import SHORTEST_KEY, header_value, look_up_key, redacted
 from ludus.runtime.urls import shown_url
 from ludus.tokens import sampling_record, tokens_from_chat, tokens_from_response
 
+#: A conversation of this many items is encoded for later turns from its first call on: most shorter ones have no other.
+_LONG = 8
 DEFAULT_URL = "https://api.openai.com/v1"
 _INDEX = re.compile(r"\[\d+\]")
 _VERSION = re.compile(r"/v\d")
@@ -172,8 +174,10 @@ class OpenAIModel(Model):
     def _chat_body(self, request: Request) -> dict[str, Any]:
         lost: list[str] = []
         params = {**self._fixed, **{key: value for key, value in request.params.items() if value is not None}}
-        convert = chat_messages if self._encodes_messages and request.turn else to_messages
-        body = to_chat(request.input, params, style=self._style, lost=lost, convert=convert)
+        if self._encodes_messages and (request.turn or len(request.input) >= _LONG):
+            body = chat_body(request.input, params, self._style, lost)
+        else:
+            body = to_chat(request.input, params, style=self._style, lost=lost)
         self._count_lost(lost)
         return {**body, **self.config.extra_body}
 
