@@ -77,6 +77,24 @@ def test_a_program_has_a_limit_on_requests_at_once_and_may_go_on_after_it() -> N
         assert program.at_once == 0
 
 
+def test_ever_new_histories_end_the_rollout_and_a_growing_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ludus.agents.program_calls.HISTORY_BYTES", 40_000)
+    model = Slow()
+    model.go.set()
+    with proxied(model, max_calls=500) as program:
+        history: list[Any] = []
+        for number in range(20):  # 20 requests with up to 20,000 bytes: one history of 20,000
+            history.append({"role": "user", "content": f"{number} " + "x" * 1000})
+            assert post(program, "/v1/responses", {"input": history})[0] == 200
+            history.append({"role": "assistant", "content": "Yes."})
+        assert program.stop_reason is None
+        bodies = [{"input": f"{number} " + "x" * 10_000} for number in range(5)]
+        statuses = [post(program, "/v1/responses", body)[0] for body in bodies]
+        assert statuses == [200, 400, 400, 400, 400]
+        assert (program.stop_reason, program.stop.is_set(), model.asked) == ("history_bytes", True, 21)
+        assert len(list(program._conversations)) == 3, "what is refused later is not kept"
+
+
 PATHS = ("/v1/responses", "/ng-rollout/t-0/v1/responses", "/v1/../v1/responses", "//v1/responses", "/tools/add", "/mcp")
 
 

@@ -37,6 +37,8 @@ SAMPLING = frozenset(
     {"temperature", "top_p", "top_k", "max_output_tokens", "seed", "presence_penalty", "frequency_penalty"}
 )
 FAILURES = 3  # failed calls in a row after which a program may end: it would try again for minutes
+#: The most bytes of a program's conversations. Each counts as its longest request, so a long history counts once.
+HISTORY_BYTES = 128 << 20
 REMEMBERED = 16  # delivered answers that are kept, for a client that did not receive its copy
 
 Body = dict[str, Any]
@@ -119,15 +121,15 @@ class ProgramCalls:
             self._refuse_beyond_limits()
             call = _Call(exchange_of(incoming.receive))
             self._remember(key, call)
-            return await self._ask(call, body)
+            return await self._ask(call, body, len(incoming.body))
         call.clients.append(exchange_of(incoming.receive))
         return await incoming.cancel_on_disconnect(asyncio.shield(call.answer))
 
-    async def _ask(self, call: _Call, body: Body) -> Body:
+    async def _ask(self, call: _Call, body: Body, size: int) -> Body:
         """Make a call to its end, also for a client that leaves: it may ask the same again."""
         self._answering[call.answer] = call
         try:
-            response = await self._call_model(body)
+            response = await self._call_model(body, size)
         except asyncio.CancelledError:
             call.answer.cancel()
             raise
@@ -147,6 +149,7 @@ class ProgramCalls:
 
     def _refuse_beyond_limits(self) -> None:
         """Refuse a call after the last one that the settings allow. The program may end then."""
+        self._refuse_large_histories()
         if self.calls + self.too_long >= self._max_calls:
             self._reached, spent = "max_steps", f"made all of its {self._max_calls} model calls"
         elif self._token_budget is not None and self.tokens >= self._token_budget:
@@ -155,6 +158,15 @@ class ProgramCalls:
             return
         self.stop.set()
         raise Refusal(400, f"this rollout has {spent} (agent.{self._reached})")
+
+    def _refuse_large_histories(self) -> None:
+        """Refuse a call of a program that sends ever new histories: all of them are kept for the record."""
+        kept = sum(conversation.bytes for conversation in self._conversations)
+        if kept > HISTORY_BYTES:
+            self._reached = "history_bytes"
+            self.stop.set()
+            most = f"more than the {HISTORY_BYTES:,} that a rollout may have"
+            raise Refusal(400, f"the conversations of this rollout have {kept:,} bytes, {most}: repeat earlier ones")
 
     @property
     def stop_reason(self) -> str | None:
@@ -229,8 +241,8 @@ class ProgramCalls:
             if call.has_failed or (call.answer.done() and not call.is_lost):
                 del calls[old]
 
-    async def _call_model(self, body: Body) -> Body:
-        """The answer to a request whose items were read with `read_items`."""
+    async def _call_model(self, body: Body, size: int) -> Body:
+        """The answer to a request of `size` bytes whose items were read with `read_items`."""
         tools = ClientTools(body.get("tools"))
         asked = tools.request(body)
         content = asked.get("input")
@@ -243,6 +255,8 @@ class ProgramCalls:
             async with conversation.lock:
                 pass
             conversation, turn = self._conversations.join(items, params)
+        conversation.bytes = max(conversation.bytes, size)
+        self._refuse_large_histories()
         async with conversation.lock:
             response = self.journal.known_answer(conversation, turn)
             if response is None:

@@ -54,6 +54,7 @@ class ProgramConversation:
     log: TokenLog = field(default_factory=TokenLog)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     last: Response | None = None
+    bytes: int = 0  #: of its longest request
     failure: Failure | None = None
     #: a request that was too long for the model, and its empty answer; None after a call that was answered
     unread: tuple[Turn, Response] | None = None
