@@ -241,7 +241,7 @@ class ProgramCalls:
             if call.has_failed or (call.answer.done() and not call.is_lost):
                 del calls[old]
 
-    async def _call_model(self, body: Body, size: int) -> Body:
+    async def _call_model(self, body: Body, size: int = 0) -> Body:
         """The answer to a request of `size` bytes whose items were read with `read_items`."""
         tools = ClientTools(body.get("tools"))
         asked = tools.request(body)

@@ -194,11 +194,11 @@ def _end_of_text(body: bytes, position: int) -> int:
     return rest.end()
 
 
-def _spans(body: bytes, position: int, *, is_first: bool) -> tuple[list[tuple[int, int]], int]:
-    """Where the messages from `position` on begin and end, and where their list ends."""
+def _spans(body: bytes, begin: int, *, is_first: bool) -> tuple[list[tuple[int, int]], int]:
+    """Where the messages from `begin` on begin and end, and where their list ends."""
     spans: list[tuple[int, int]] = []
-    depth, start, end = 0, 0, position
-    for bracket, position, _ in _brackets(body, position):
+    depth, start, end = 0, 0, begin
+    for bracket, position, _ in _brackets(body, begin):
         if bracket in b"[{":
             if depth == 0:
                 start = position - 1
