@@ -83,6 +83,17 @@ def test_an_installation_that_fails_says_why_in_one_line_and_leaves_nothing(tmp_
     assert [path.name for path in (tmp_path / "cache/harness").iterdir()] == [".locks"]
 
 
+def test_a_program_whose_python_is_missing_says_which_one_to_install(tmp_path: Path) -> None:
+    wanted = 'install: {pip: mine, version: 1.0.0, python: "3.12"}'
+    (tmp_path / "other.yaml").write_text(DECLARATION.replace("install: {npm: mine, version: 1.0.0}", wanted))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/uv").write_text("#!/bin/sh\necho 'dns error' >&2; exit 2\n")
+    (tmp_path / "bin/uv").chmod(0o755)
+    code, _, errors = said(tmp_path, "install", "other.yaml")
+    assert code == 2
+    assert "uv says: dns error. Put Python 3.12 on the PATH, and run it again" in " ".join(errors.split())
+
+
 def test_checking_what_is_not_installed_says_what_to_type(tmp_path: Path) -> None:
     code, _, errors = said(tmp_path, "check", "pi")
     assert code == 2

@@ -45,6 +45,8 @@ _PYTHON = """#!/bin/sh
 exec {python} "$@"
 """
 
+MEND = "Mend that, and run it again"
+
 Progress = Callable[[float], None]
 
 
@@ -194,7 +196,8 @@ def _install_pip(declaration: Declaration, folder: Path, run: _Commands) -> None
     packages = [f"{wanted.pip}=={wanted.version}", *(f"{name}=={version}" for name, version in wanted.also.items())]
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
     if uv is not None:
-        run([uv, "venv", "--quiet", "--seed", "--python", wanted.python or sys.executable, str(folder)])
+        mend = f"Put Python {wanted.python} on the PATH, and run it again" if wanted.python else MEND
+        run([uv, "venv", "--quiet", "--seed", "--python", wanted.python or sys.executable, str(folder)], mend)
         quietly = ["--quiet", "--compile-bytecode"]  # sandboxes cannot write it
         run([uv, "pip", "install", *quietly, "--python", str(folder / "bin/python"), *packages])
         return
@@ -228,7 +231,7 @@ class _Commands:
         self._progress = progress
         self._began = monotonic()
 
-    def __call__(self, command: list[str]) -> None:
+    def __call__(self, command: list[str], mend: str = MEND) -> None:
         variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         pipe = subprocess.PIPE
         try:
@@ -247,7 +250,7 @@ class _Commands:
             lines = [line for line in (errors or output).splitlines() if line.strip()]
             said = " ".join(" ".join(lines[-3:]).split())[-300:]
             what = f"{self._label} cannot be installed: {Path(command[0]).name} says: {said}"
-            raise UserError(what, "Mend that, and run it again")
+            raise UserError(what, mend)
 
     def _wait(self, process: subprocess.Popen[str]) -> tuple[str, str]:
         while True:
