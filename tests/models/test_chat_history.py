@@ -10,9 +10,9 @@ from conversations import outputs, turns, user_messages
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.dialects.chat import OPEN, OPENAI, ChatStyle, to_messages
+from ludus.dialects.chat import OPEN, OPENAI, ChatStyle, to_chat, to_messages
 from ludus.errors import Failure
-from ludus.models.chat_history import chat_messages
+from ludus.models.chat_history import chat_body, chat_messages
 from ludus.response import Item, Items, function_call, function_call_output, message
 
 STYLES = [OPEN, OPENAI, ChatStyle(reasoning="think"), ChatStyle(reasoning="reasoning_details")]
@@ -55,6 +55,27 @@ def test_a_message_is_encoded_once() -> None:
     (first,) = chat_messages(items, OPEN, [])
     items = items.extended([function_call("add", {}, call_id="c"), function_call_output("c", "3")])
     assert chat_messages(items, OPEN, [])[0] is first
+
+
+def test_parameters_are_converted_once_and_again_when_they_change() -> None:
+    tools = [{"type": "function", "name": "add", "parameters": {}}]
+    items = Items([{"role": "user", "content": "hi"}])
+    bodies = []
+    for params in (
+        {"model": "m", "tools": tools, "instructions": "Be brief.", "truncation": "auto"},
+        {"model": "m", "tools": tools, "instructions": "Be brief.", "truncation": "auto"},
+        {"model": "m", "tools": tools, "instructions": "Be kind.", "temperature": 0.5},
+        {"model": "m", "tools": [*tools, {"type": "function", "name": "sub", "parameters": {}}]},
+        {"model": "m"},
+    ):
+        items = items.extended([message("Yes."), {"role": "user", "content": "Go on."}])
+        lost: list[str] = []
+        lost_at_once: list[str] = []
+        bodies.append(chat_body(items, params, OPEN, lost))
+        expected = to_chat(items, params, style=OPEN, lost=lost_at_once)
+        assert orjson.loads(orjson.dumps(bodies[-1])) == orjson.loads(orjson.dumps(expected))
+        assert sorted(lost) == sorted(lost_at_once)
+    assert bodies[0]["tools"] is bodies[1]["tools"], "they are encoded once"
 
 
 def test_a_failure_names_the_place_in_the_whole_conversation() -> None:
