@@ -1,196 +1,152 @@
-"""The same job in Ludus, verifiers and Inspect: one question, an exact-match verifier; and the same with a tool call.
+"""The same jobs in Ludus and in the newest release of other frameworks, 64 to 16,384 rollouts in flight.
 
-    python benchmarks/frameworks.py --verifiers VENV/bin/python --inspect VENV/bin/python --output frameworks.json
+    python benchmarks/frameworks.py --output frameworks.json
+    python benchmarks/frameworks.py --only ludus inspect --jobs single --in-flight 64 --output frameworks.json
 
-Every framework runs in a process and a virtual environment of its own, asks the same stub server on loopback and has
-the same concurrency. A first run, which is not counted, compiles what is imported. Figures: CPU seconds of the start
-(imports) and of the collection, the process and its children together; CPU of a further rollout, from a short and a
-long run; peak memory; seconds from the start of the process to the first model call. With a tool, a rollout is two
-model calls and one tool call. Two behaviours are played: every tenth task gets only answers with status 500, and the
-process is killed (SIGKILL) halfway and resumed. Without the path of a framework's Python, the script leaves the
-framework out and says how to install it. NeMo Gym is not played: it needs Python 3.13.14 and a Ray cluster.
+Each framework runs in a process tree and a virtual environment of its own (`.venv-frameworks/NAME`, made here), asks a
+stub server on loopback that runs outside of what is measured, and has the same number of rollouts in flight. The jobs:
+a single turn, one tool call, ten turns (nine calls of the tool), a harness (mini-swe-agent), every tenth task answered
+with status 500, and SIGKILL halfway followed by the framework's own way to resume. The frameworks take turns for
+`--rounds` rounds; the tables have the medians. A run that needs more than `--limit-s` seconds of CPU after its first
+model call is stopped; its figures are those of the rollouts that were done. `framework_jobs/measured_run.py` says what
+each figure is. rLLM is not played: it is not on PyPI.
 """
 
 import argparse
 import json
 import os
-import signal
-import subprocess
+import statistics
 import sys
 import tempfile
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-JOBS = Path(__file__).parent / "framework_jobs"
-INSTALL = {
-    "verifiers": "pip install verifiers==0.4.0",
-    "inspect": "pip install inspect-ai openai",
-}
+sys.path.insert(0, str(Path(__file__).parent / "framework_jobs"))
+
+from installed import FRAMEWORKS, python_of, version_of
+from measured_run import Job, measured, stub, watch
+from process_tree import adopt_orphans
+from tables import table
+
+from ludus.runtime.running import raise_file_limit
+
+IN_FLIGHT = (64, 1024, 4096, 16_384)
+MEASURED, BEHAVIOURS = ("single", "tool", "ten", "harness"), ("errors", "kill")
+#: Rollouts for each place in flight, and at least so many.
+ROLLOUTS = {"single": (2, 512), "tool": (2, 256), "ten": (1, 128), "harness": (2, 8)}
+HARNESS_IN_FLIGHT = 4
+#: The model calls of a rollout take together so long for each place in flight, and at least LEAST_S.
+SECONDS_PER_PLACE, LEAST_S = 1 / 2000, 0.25
 
 
-@contextmanager
-def stub(**flags: float) -> Iterator[str]:
-    """Run the stub server in a process of its own and yield its URL."""
-    words = [part for name, value in flags.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    process = subprocess.Popen([sys.executable, str(JOBS / "stub.py"), *words], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
+def play(name: str, python: Path, job: str, in_flight: int, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """One measured run."""
+    each, least = ROLLOUTS[job]
+    output = folder / f"{name}-{job}-{in_flight}-{len(list(folder.iterdir()))}"
+    calls = {"single": 1, "tool": 2, "ten": 10, "harness": 3}[job]
+    delay_s = max(LEAST_S, in_flight * SECONDS_PER_PLACE) / calls
+    return measured(
+        Job(name, python, job, max(each * in_flight, least), in_flight, output), round(delay_s, 4), given.limit_s
+    )
 
 
-def stats(url: str) -> dict[str, Any]:
-    """What the stub has counted."""
-    with urllib.request.urlopen(f"{url}/stats") as answer:
-        counted: dict[str, Any] = json.load(answer)
-    return counted
+def errors(name: str, python: Path, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Every tenth of 30 tasks gets only answers with status 500."""
+    with stub(fail_every=10) as server:
+        job = Job(name, python, "single", 30, 10, folder / f"{name}-errors")
+        return {**watch(job, server, given.limit_s, lambda: False), **server.get("/stats")}
 
 
-class Job:
-    """One framework's job in a process group of its own."""
-
-    def __init__(self, name: str, python: str, url: str, rollouts: int, concurrency: int, output: Path) -> None:
-        self._words = [python, str(JOBS / f"{name}_job.py"), "--url", f"{url}/v1", "--rollouts", str(rollouts)]
-        self._words += ["--concurrency", str(concurrency), "--output", str(output)]
-        self._errors = output.with_name(f"{output.name}.stderr")
-        self._environment = dict(os.environ)
-        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)  # every run would compile the framework again
-        if name != "ludus":
-            self._environment.pop("PYTHONPATH", None)
-
-    def start(self, *more: str) -> "subprocess.Popen[str]":
-        """Start the job; its report is the last line that it prints."""
-        with self._errors.open("w") as errors:
-            return subprocess.Popen(
-                [*self._words, *more],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-                env=self._environment,
-            )
-
-    def run(self, timeout_s: float, *more: str) -> dict[str, Any]:
-        """Run the job to its end and return its report, or why there is none."""
-        started = time.time()
-        process = self.start(*more)
-        try:
-            printed, _ = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            kill(process)
-            return {"crash": f"no end within {timeout_s:.0f} s"}
-        lines = printed.strip().splitlines()
-        if process.returncode != 0 or not lines:
-            said = self._errors.read_text(errors="replace").strip().splitlines()[-1:]
-            return {"crash": ": ".join([f"exit status {process.returncode}", *said])}
-        return {**json.loads(lines[-1]), "started": started}
-
-
-def kill(process: "subprocess.Popen[str]") -> None:
-    """SIGKILL to the job and its children."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
-def cost(name: str, python: str, given: argparse.Namespace, folder: Path, *more: str) -> dict[str, Any]:
-    """CPU, memory and start: the best of `--tries` runs, each with a short run for what a further rollout costs."""
-    few = given.concurrency
-    sizes = [few, *[few, given.rollouts] * given.tries]  # the first is not counted: it compiles what is imported
-    reports = []
-    for number, rollouts in enumerate(sizes):
-        with stub() as url:
-            output = folder / f"{name}-{number}{''.join(more)}"
-            report = Job(name, python, url, rollouts, given.concurrency, output).run(given.timeout, *more)
-            if "crash" in report:
-                return report
-            report["first_s"] = stats(url)["first"] - report["started"]
-        reports.append(report)
-
-    def least(figure: str, tries: list[dict[str, Any]]) -> float:
-        return min(float(report[figure]) for report in tries)
-
-    short, whole = reports[1::2], reports[2::2]
-    further = least("cpu_s", whole) - least("cpu_s", short)
-    return {
-        "start_cpu_s": least("start_cpu_s", whole),
-        "cpu_s": least("cpu_s", whole),
-        "further_rollout_cpu_ms": 1000 * further / (given.rollouts - few),
-        "peak_mb": least("peak_mb", whole),
-        "largest_child_mb": least("largest_child_mb", whole),
-        "first_s": least("first_s", whole),
-        "mean_reward": whole[0]["mean_reward"],
-    }
-
-
-def cost_with_tool(name: str, python: str, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """The same for rollouts with one tool call."""
-    return cost(name, python, given, folder, "--tool")
-
-
-def failing(name: str, python: str, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Every tenth task gets only answers with status 500."""
-    with stub(fail_every=10) as url:
-        return Job(name, python, url, 30, 10, folder / f"{name}-failing").run(given.timeout)
-
-
-def killed(name: str, python: str, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """SIGKILL after half of the answers, then the framework's way to resume."""
+def kill(name: str, python: Path, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """SIGKILL to all processes after half of the answers, then the framework's way to resume."""
     rollouts = 60
-    with stub(delay=0.3) as url:
-        job = Job(name, python, url, rollouts, 5, folder / f"{name}-killed")
-        process = job.start()
-        until = time.monotonic() + given.timeout
-        while stats(url)["answers"] < rollouts // 2 and process.poll() is None and time.monotonic() < until:
-            time.sleep(0.02)
-        kill(process)
-        answers = stats(url)["answers"]
-        report = job.run(given.timeout, "--resume")
-        return {**report, "rollouts": rollouts, "answers_before": answers, "asked_again": stats(url)["repeated"]}
+    job = Job(name, python, "single", rollouts, 5, folder / f"{name}-kill")
+    with stub(delay=0.3) as server:
+        watch(job, server, given.limit_s, lambda: server.get("/stats")["finished"] >= rollouts // 2)
+        before = server.get("/stats")["finished"]
+        run = watch(job, server, given.limit_s, lambda: False, "--resume")
+        counts = server.get("/stats")
+        return {**run, "rollouts": rollouts, "answers_before": before, "asked_again": counts["repeated"]}
 
 
-#: What is played for each framework, in this order.
-PARTS = (cost, cost_with_tool, failing, killed)
+def cells(given: argparse.Namespace) -> list[tuple[str, int]]:
+    """What is played in each round: a job and a number in flight."""
+    played = [(job, in_flight) for in_flight in given.in_flight for job in given.jobs if job in MEASURED]
+    return [cell for cell in played if cell[0] != "harness"] + [
+        ("harness", HARNESS_IN_FLIGHT) for job in given.jobs if job == "harness"
+    ]
 
 
-def _words(report: dict[str, Any]) -> str:
-    """The figures of a part on one line."""
-    shown = [(name, value) for name, value in report.items() if name != "started"]
-    return ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in shown)
+def rounds(pythons: dict[str, Path], given: argparse.Namespace, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """All runs: frameworks in turn, for each cell; a cell that took long is not played again."""
+    runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    gave_up: set[tuple[str, str]] = set()
+    for job, in_flight in cells(given):
+        for number in range(given.rounds):
+            for name, python in pythons.items():
+                key = f"{name} {job} {in_flight}"
+                if job not in FRAMEWORKS[name].jobs or (number and runs[key][0]["whole_s"] > given.again_s):
+                    continue
+                if (name, job) in gave_up and not runs[key]:
+                    runs[key].append(
+                        {"end": "not played: the level below did not finish", "whole_s": given.again_s + 1}
+                    )
+                    continue
+                run = play(name, python, job, in_flight, given, folder)
+                runs[key].append(run)
+                if run["end"] != "finished" and not (job == "single" and run.get("finished")):
+                    gave_up.add((name, job))
+                print(f"{key}: {words(run)}; load {os.getloadavg()[0]:.1f}", flush=True)
+    return runs
+
+
+def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The median of each figure, and of the other entries the last."""
+    merged = {**runs[-1], "runs": len(runs)}
+    for figure, value in runs[-1].items():
+        if isinstance(value, float):
+            merged[figure] = statistics.median(run[figure] for run in runs if run.get(figure) is not None)
+    return merged
+
+
+def words(run: dict[str, Any]) -> str:
+    """The figures of a run on one line."""
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in run.items()
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--verifiers", metavar="PYTHON", help="the Python of an environment with verifiers")
-    parser.add_argument("--inspect", metavar="PYTHON", help="the Python of an environment with Inspect")
-    parser.add_argument("--rollouts", type=int, default=300, help="more than --concurrency")
-    parser.add_argument("--concurrency", type=int, default=32)
-    parser.add_argument("--tries", type=int, default=3)
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one run of a job")
-    parser.add_argument("--output", type=Path, help="write all figures as JSON")
+    parser.add_argument("--only", nargs="+", choices=FRAMEWORKS, default=list(FRAMEWORKS))
+    parser.add_argument("--jobs", nargs="+", choices=MEASURED + BEHAVIOURS, default=list(MEASURED + BEHAVIOURS))
+    parser.add_argument("--in-flight", nargs="+", type=int, default=list(IN_FLIGHT))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit-s", type=float, default=40.0, help="CPU seconds of a run after its first call")
+    parser.add_argument("--again-s", type=float, default=30.0, help="a run that took longer is played only once")
+    parser.add_argument("--output", type=Path, help="write all figures as JSON; figures of other jobs in it are kept")
     given = parser.parse_args()
-    if given.rollouts <= given.concurrency:
-        parser.error("--rollouts must be greater than --concurrency")
+    raise_file_limit()
+    adopt_orphans()
+    pythons = {name: python for name in given.only if (python := python_of(name)) is not None}
     found: dict[str, Any] = {}
+    if given.output and given.output.exists():
+        found = json.loads(given.output.read_text())
+    for name, python in pythons.items():
+        found.setdefault(name, {})["version"] = version_of(name, python)
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("ludus", "verifiers", "inspect"):
-            python = sys.executable if name == "ludus" else getattr(given, name)
-            if python is None or not Path(python).exists():
-                print(f"{name}: left out. In a new virtual environment: {INSTALL[name]}; then --{name} VENV/bin/python")
-                continue
-            found[name] = {}
-            for part in PARTS:
-                found[name][part.__name__] = part(name, python, given, Path(folder))
-                print(f"{name}, {part.__name__}: {_words(found[name][part.__name__])}", flush=True)
-            if given.output:
-                given.output.write_text(json.dumps(found, indent=2) + "\n")
-    print("NeMo Gym: left out. It needs Python 3.13.14 and Ray; compare the figures in docs/about/performance.md")
+        for behaviour in (errors, kill):
+            for name, python in pythons.items():
+                if behaviour.__name__ in given.jobs and behaviour.__name__ in FRAMEWORKS[name].jobs:
+                    found[name][behaviour.__name__] = behaviour(name, python, given, Path(folder))
+                    print(f"{name} {behaviour.__name__}: {words(found[name][behaviour.__name__])}", flush=True)
+        for key, runs in rounds(pythons, given, Path(folder)).items():
+            name, job, in_flight = key.split()
+            found[name][f"{job} {in_flight}"] = medians(runs)
+    if given.output:
+        given.output.write_text(json.dumps(found, indent=2) + "\n")
+    print(table(found))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from inspect_ai.model import GenerateConfig, get_model
 from inspect_ai.scorer import exact
 from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import Tool, tool
-from job import answer, look_up, measure, options, prompt
+from job import answer, look_up, options, prompt, report
 
 
 @tool(name="look_up")
@@ -63,7 +63,7 @@ def main() -> None:
             failed = sample.error is not None or score is None
             yield int(sample.id), None if failed else float(score.value == "C" or score.value == 1)
 
-    measure(lambda: list(collect()))
+    report(collect())
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
-"""What the jobs of all frameworks share: the prompt, the options and the meter. Standard library only.
+"""What the jobs of all frameworks share: the prompt, the options and the report. Standard library only.
 
 Each framework has its own virtual environment, so a job imports its framework and this file, and nothing of Ludus.
+A job plays `--rollouts` tasks, `--concurrency` at once, against the stub server at `--url`, and leaves its records in
+`--output`. Time, CPU and memory are measured from outside, by `process_tree.py` and by the stub server.
 """
 
 import argparse
 import json
-import resource
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+#: How many calls of a tool the model makes before it answers.
+TOOL_CALLS = {"single": 0, "tool": 1, "ten": 9, "harness": 2}
 
 
 def prompt(number: int) -> str:
@@ -35,31 +37,24 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rollouts", type=int, required=True)
     parser.add_argument("--concurrency", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--tool", action="store_true", help="offer a tool, which the stub server calls once")
+    parser.add_argument("--job", choices=TOOL_CALLS, default="single", help="how the rollouts look")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --output")
-    return parser.parse_args()
+    given = parser.parse_args()
+    given.tool = given.job in ("tool", "ten")
+    return given
 
 
-def _cpu_s() -> float:
-    """CPU of this process and of its children that have ended."""
-    both = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return sum(used.ru_utime + used.ru_stime for used in both)
-
-
-def measure(collect: Callable[[], Iterable[tuple[int | str, float | None]]]) -> None:
-    """Run `collect`, which yields a task's id and its reward (None: failed) for each record, and print a report."""
-    cpu, wall = _cpu_s(), time.perf_counter()
-    records = collect()
-    used: dict[str, Any] = {"start_cpu_s": cpu, "cpu_s": _cpu_s() - cpu, "wall_s": time.perf_counter() - wall}
-    used["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    used["largest_child_mb"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+def report(records: Iterable[tuple[int | str, float | None]]) -> None:
+    """Print what the framework recorded: for each record the task's id and its reward (None: failed)."""
     found = list(records)
     rewards = [reward for _, reward in found if reward is not None]
-    times = Counter(number for number, _ in found)
-    used["records"] = len(found)
-    used["tasks"] = len(times)
-    used["doubled"] = sum(count > 1 for count in times.values())
-    used["failed"] = len(found) - len(rewards)
-    used["zeros"] = rewards.count(0.0)
-    used["mean_reward"] = sum(rewards) / len(rewards) if rewards else None
-    print(json.dumps(used), flush=True)
+    times = Counter(str(task) for task, _ in found)
+    counts = {
+        "records": len(found),
+        "tasks": len(times),
+        "doubled": sum(count > 1 for count in times.values()),
+        "failed": len(found) - len(rewards),
+        "zeros": rewards.count(0.0),
+        "mean_reward": sum(rewards) / len(rewards) if rewards else None,
+    }
+    print("\n" + json.dumps(counts), flush=True)

@@ -1,9 +1,10 @@
-"""The job in Ludus: `ludus.collect` with an environment of one method."""
+"""The job in Ludus: `ludus.collect` with an environment of one method; the harness works on Harbor's task folders."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from job import answer, look_up, measure, options, prompt
+from harbor_job import write_tasks
+from job import answer, look_up, options, prompt, report
 
 import ludus
 from ludus import Resources, Response, tool
@@ -38,22 +39,17 @@ def _recorded(output: Path) -> Iterable[tuple[str, float | None]]:
 
 def main() -> None:
     given = options()
-    rows = [
-        {"responses_create_params": {"input": prompt(number)}, "number": number} for number in range(given.rollouts)
-    ]
-
-    def collect() -> Iterable[tuple[str, float | None]]:
-        ludus.collect(
-            RepeatWithTool if given.tool else Repeat,
-            model=f"{given.url}#stub",
-            input=rows,
-            output=given.output,
-            concurrency=given.concurrency,
-            resume=given.resume,
-        )
-        return _recorded(given.output)
-
-    measure(collect)
+    shared = {"model": f"{given.url}#stub", "output": given.output / "run", "concurrency": given.concurrency}
+    if given.job == "harness":
+        write_tasks(given.output / "tasks", given.rollouts)
+        harness = {"agent.type": "harness", "agent.name": "mini-swe-agent"}
+        ludus.collect(f"harbor:{given.output / 'tasks'}", settings=harness, **shared)
+    else:
+        rows = [
+            {"responses_create_params": {"input": prompt(number)}, "number": number} for number in range(given.rollouts)
+        ]
+        ludus.collect(RepeatWithTool if given.tool else Repeat, input=rows, resume=given.resume, **shared)
+    report(_recorded(given.output / "run"))
 
 
 if __name__ == "__main__":

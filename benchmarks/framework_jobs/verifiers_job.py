@@ -4,8 +4,9 @@ import asyncio
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from job import measure, options
+from job import options, report
 from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
 
@@ -17,10 +18,12 @@ def main() -> None:
     given = options()
     os.environ["STUB_KEY"] = "none"
     taskset = {"id": "repeat_taskset", "num_tasks": given.rollouts, "with_tool": given.tool}
-    env = {"taskset": taskset, "agent": {"runtime": {"type": "subprocess"}}}  # other runtimes need an account's tunnel
+    agent: dict[str, Any] = {"runtime": {"type": "subprocess"}}  # other runtimes need an account's tunnel
+    if given.job == "harness":
+        agent["harness"] = {"id": "mini_swe_agent"}
     config = EvalConfig.model_validate(
         {
-            "env": env,
+            "env": {"taskset": taskset, "agent": agent},
             "model": "stub",
             "client": {"type": "eval", "base_url": given.url, "api_key_var": "STUB_KEY"},
             "max_concurrent": given.concurrency,
@@ -38,7 +41,7 @@ def main() -> None:
                 data = trace.task.data if hasattr(trace.task, "data") else trace.task
                 yield data.number, None if trace.has_error else trace.reward
 
-    measure(lambda: list(collect()))
+    report(collect())
 
 
 if __name__ == "__main__":
