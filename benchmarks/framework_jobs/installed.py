@@ -27,7 +27,7 @@ class Framework:
 
 FRAMEWORKS = {
     "ludus": Framework("Ludus", "ludus-gym", jobs=(*PLAYED, "harness")),
-    "verifiers": Framework("verifiers", "verifiers", ("verifiers", "uv"), jobs=(*PLAYED, "harness")),
+    "verifiers": Framework("verifiers", "verifiers", ("verifiers",)),
     "inspect": Framework("Inspect", "inspect-ai", ("inspect-ai", "openai")),
     "nemo_gym": Framework("NeMo Gym", "nemo-gym", ("nemo-gym",), "python3.13", any_python=True),
     "openenv": Framework("OpenEnv", "openenv", ("openenv", "openai"), jobs=("single", "tool", "ten", "errors")),

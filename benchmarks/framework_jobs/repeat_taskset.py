@@ -15,7 +15,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from verifiers.v1.configs.harness import HarnessConfig
 from verifiers.v1.harnesses.utils.mcp import call_mcp, connect_mcp
 from verifiers.v1.mcp.toolset import SharedToolsetConfig
-from verifiers.v1.runtimes import ProgramResult, Runtime
+from verifiers.v1.runtimes import ProgramResult
 
 
 class RepeatData(vf.TaskData):
@@ -24,11 +24,8 @@ class RepeatData(vf.TaskData):
 
 class RepeatTask(vf.Task[RepeatData]):
     @vf.reward(weight=1.0)
-    async def exact(self, trace: vf.Trace, runtime: Runtime) -> float:
-        wanted = answer(self.data.number)
-        if trace.last_reply == wanted:
-            return 1.0
-        return float((await runtime.read("answer.txt")).decode().strip() == wanted)  # what a program leaves
+    async def exact(self, trace: vf.Trace) -> float:
+        return float(trace.last_reply == answer(self.data.number))
 
 
 class RepeatConfig(vf.TasksetConfig):

@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from job import options, report
 from verifiers.v1.cli.eval.runner import run_eval
@@ -18,12 +17,10 @@ def main() -> None:
     given = options()
     os.environ["STUB_KEY"] = "none"
     taskset = {"id": "repeat_taskset", "num_tasks": given.rollouts, "with_tool": given.tool}
-    agent: dict[str, Any] = {"runtime": {"type": "subprocess"}}  # other runtimes need an account's tunnel
-    if given.job == "harness":
-        agent["harness"] = {"id": "mini_swe_agent"}
+    env = {"taskset": taskset, "agent": {"runtime": {"type": "subprocess"}}}  # others need docker or an account
     config = EvalConfig.model_validate(
         {
-            "env": {"taskset": taskset, "agent": agent},
+            "env": env,
             "model": "stub",
             "client": {"type": "eval", "base_url": given.url, "api_key_var": "STUB_KEY"},
             "max_concurrent": given.concurrency,
