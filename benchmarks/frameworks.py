@@ -36,6 +36,8 @@ MEASURED, BEHAVIOURS = ("single", "tool", "ten", "harness"), ("errors", "kill")
 #: Rollouts for each place in flight, and at least so many.
 ROLLOUTS = {"single": (2, 512), "tool": (2, 256), "ten": (1, 128), "harness": (2, 8)}
 HARNESS_IN_FLIGHT = 4
+#: CPU seconds for a run of `errors` or `kill`, its start included.
+BEHAVIOUR_LIMIT_S = 120.0
 #: The model calls of a rollout take together so long for each place in flight, and at least LEAST_S.
 SECONDS_PER_PLACE, LEAST_S = 1 / 2000, 0.25
 
@@ -46,26 +48,25 @@ def play(name: str, python: Path, job: str, in_flight: int, given: argparse.Name
     output = folder / f"{name}-{job}-{in_flight}-{len(list(folder.iterdir()))}"
     calls = {"single": 1, "tool": 2, "ten": 10, "harness": 3}[job]
     delay_s = max(LEAST_S, in_flight * SECONDS_PER_PLACE) / calls
-    return measured(
-        Job(name, python, job, max(each * in_flight, least), in_flight, output), round(delay_s, 4), given.limit_s
-    )
+    started = Job(name, python, job, max(each * in_flight, least), in_flight, output)
+    return {**measured(started, round(delay_s, 4), given.limit_s), "load": os.getloadavg()[0]}
 
 
-def errors(name: str, python: Path, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def errors(name: str, python: Path, folder: Path) -> dict[str, Any]:
     """Every tenth of 30 tasks gets only answers with status 500."""
     with stub(fail_every=10) as server:
         job = Job(name, python, "single", 30, 10, folder / f"{name}-errors")
-        return {**watch(job, server, given.limit_s, lambda: False), **server.get("/stats")}
+        return {**watch(job, server, BEHAVIOUR_LIMIT_S, lambda: False), **server.get("/stats")}
 
 
-def kill(name: str, python: Path, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def kill(name: str, python: Path, folder: Path) -> dict[str, Any]:
     """SIGKILL to all processes after half of the answers, then the framework's way to resume."""
     rollouts = 60
     job = Job(name, python, "single", rollouts, 5, folder / f"{name}-kill")
     with stub(delay=0.3) as server:
-        watch(job, server, given.limit_s, lambda: server.get("/stats")["finished"] >= rollouts // 2)
+        watch(job, server, BEHAVIOUR_LIMIT_S, lambda: server.get("/stats")["finished"] >= rollouts // 2)
         before = server.get("/stats")["finished"]
-        run = watch(job, server, given.limit_s, lambda: False, "--resume")
+        run = watch(job, server, BEHAVIOUR_LIMIT_S, lambda: False, "--resume")
         counts = server.get("/stats")
         return {**run, "rollouts": rollouts, "answers_before": before, "asked_again": counts["repeated"]}
 
@@ -78,27 +79,33 @@ def cells(given: argparse.Namespace) -> list[tuple[str, int]]:
     ]
 
 
-def rounds(pythons: dict[str, Path], given: argparse.Namespace, folder: Path) -> dict[str, list[dict[str, Any]]]:
+def rounds(pythons: dict[str, Path], given: argparse.Namespace, folder: Path, found: dict[str, Any]) -> None:
     """All runs: frameworks in turn, for each cell; a cell that took long is not played again."""
-    runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     gave_up: set[tuple[str, str]] = set()
     for job, in_flight in cells(given):
         for number in range(given.rounds):
             for name, python in pythons.items():
-                key = f"{name} {job} {in_flight}"
-                if job not in FRAMEWORKS[name].jobs or (number and runs[key][0]["whole_s"] > given.again_s):
+                cell = f"{job} {in_flight}"
+                played = runs[name, cell]
+                if job not in FRAMEWORKS[name].jobs or (number and played[0]["whole_s"] > given.again_s):
                     continue
-                if (name, job) in gave_up and not runs[key]:
-                    runs[key].append(
-                        {"end": "not played: the level below did not finish", "whole_s": given.again_s + 1}
-                    )
+                if (name, job) in gave_up:
+                    found[name].setdefault(cell, {"end": "not played: fewer in flight did not finish"})
                     continue
                 run = play(name, python, job, in_flight, given, folder)
-                runs[key].append(run)
-                if run["end"] != "finished" and not (job == "single" and run.get("finished")):
+                played.append(run)
+                found[name][cell] = medians(played)
+                save(found, given)
+                print(f"{name} {cell}: {words(run)}; load {run['load']:.1f}", flush=True)
+                if run["end"] != "finished" and job != "single":
                     gave_up.add((name, job))
-                print(f"{key}: {words(run)}; load {os.getloadavg()[0]:.1f}", flush=True)
-    return runs
+
+
+def save(found: dict[str, Any], given: argparse.Namespace) -> None:
+    """Write what was found so far."""
+    if given.output:
+        given.output.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -139,13 +146,10 @@ def main() -> None:
         for behaviour in (errors, kill):
             for name, python in pythons.items():
                 if behaviour.__name__ in given.jobs and behaviour.__name__ in FRAMEWORKS[name].jobs:
-                    found[name][behaviour.__name__] = behaviour(name, python, given, Path(folder))
+                    found[name][behaviour.__name__] = behaviour(name, python, Path(folder))
+                    save(found, given)
                     print(f"{name} {behaviour.__name__}: {words(found[name][behaviour.__name__])}", flush=True)
-        for key, runs in rounds(pythons, given, Path(folder)).items():
-            name, job, in_flight = key.split()
-            found[name][f"{job} {in_flight}"] = medians(runs)
-    if given.output:
-        given.output.write_text(json.dumps(found, indent=2) + "\n")
+        rounds(pythons, given, Path(folder), found)
     print(table(found))
 
 

@@ -19,7 +19,7 @@ from process_tree import cpu_s, descendants, end_all, memory_mb
 
 HERE = Path(__file__).parent
 START_LIMIT_S = 240.0
-LIMIT_RATIO = 4
+LIMIT_RATIO = 10
 POLL_S, SAMPLE_EVERY_S = 0.05, 1.0
 
 

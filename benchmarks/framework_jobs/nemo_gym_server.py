@@ -1,5 +1,7 @@
 """The job's resources server for NeMo Gym: the tool, and an exact match of the whole answer."""
 
+from typing import ClassVar
+
 from fastapi import FastAPI
 from job import answer, look_up
 from nemo_gym.base_resources_server import (
@@ -20,6 +22,7 @@ class VerifyRequest(BaseVerifyRequest):
 
 
 class RepeatServer(SimpleResourcesServer):
+    ray_enabled: ClassVar[bool] = False
     config: BaseResourcesServerConfig
 
     def setup_webserver(self) -> FastAPI:
