@@ -34,8 +34,8 @@ from ludus.runtime.running import raise_file_limit
 IN_FLIGHT = (64, 1024, 4096, 16_384)
 MEASURED, BEHAVIOURS = ("single", "tool", "ten", "harness"), ("errors", "kill")
 #: Rollouts for each place in flight, and at least so many.
-ROLLOUTS = {"single": (2, 512), "tool": (2, 256), "ten": (1, 128), "harness": (2, 8)}
-HARNESS_IN_FLIGHT = 4
+ROLLOUTS = {"single": (2, 512), "tool": (2, 256), "ten": (1, 128), "harness": (1, 2)}
+HARNESS_IN_FLIGHT = 2
 #: CPU seconds for a run of `errors` or `kill`, its start included.
 BEHAVIOUR_LIMIT_S = 120.0
 #: The model calls of a rollout take together so long for each place in flight, and at least LEAST_S.

@@ -90,7 +90,8 @@ class Stub:
             send(http_answer("200 OK", answered))
         task.last = time.time()
         task.held_s += task.last - arrived
-        task.answers += offered is None
+        handed_in = offered is not None and b"look_up" not in offered[1] and turn > 0  # the last call of a program
+        task.answers += offered is None or handed_in
         self._held -= 1
 
     def _stats(self) -> dict[str, Any]:
