@@ -97,6 +97,12 @@ class TestFailures:
         assert (group.closed, len(group.members), len(group.failures)) == ("short", 3, 3)
         check_counts(feed, [group])
 
+    async def test_a_feed_whose_rollouts_all_failed_says_why(self, caplog: pytest.LogCaptureFixture) -> None:
+        feed = feed_of(lambda question, repeat: "crash", rows=1, policy={"replacements": 1})
+        assert await groups_of(feed) == []
+        (said,) = [record.getMessage() for record in caplog.records if record.name == "ludus.train.contract"]
+        assert said.startswith(f"the feed is empty: {feed.counts['failed']} rollouts failed, the first: verify: crash")
+
     async def test_min_size_drops_a_short_group_and_counts_it(self) -> None:
         feed = feed_of(
             lambda question, repeat: str(repeat) if repeat < 3 or question == "q1" else "refuse",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import logging
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -28,10 +29,12 @@ from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.task import private
 from ludus.train.engine import FeedEngine
-from ludus.train.group import TrainingGroup
+from ludus.train.group import TrainingGroup, TrainingMember
 from ludus.train.open_group import OpenGroup
 from ludus.train.policy import GroupPolicy, check_whole
 from ludus.train.schedule import GroupSchedule
+
+_LOG = logging.getLogger(__name__)
 
 
 class GroupFeed:
@@ -80,6 +83,7 @@ class GroupFeed:
         self._upcoming: Iterator[TaskWork] | None = None
         self._reading = self._exhausted = False
         self._collector: Collector | None = None
+        self._first_failure: TrainingMember | None = None
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -154,6 +158,7 @@ class GroupFeed:
                 raise UserError("a feed is read inside `async with`", "Write: async with GroupFeed(...) as feed:")
             if self._running.done():
                 self._running.result()
+                self._warn_of_failures()
                 raise StopAsyncIteration
             self._changed.clear()
             await self._changed.wait()
@@ -248,8 +253,15 @@ class GroupFeed:
         together = environment.resources.by_group
         return OpenGroup(work, policy, next(self._numbers), task_id=task_id, all_together=together)
 
+    def _warn_of_failures(self) -> None:
+        """Say why the feed was empty, if no rollout had a verdict."""
+        failed, self._first_failure = self._first_failure, None
+        if failed is not None and not self.counts["completed"] + self.counts["masked"]:
+            _LOG.warning("the feed is empty: %s rollouts failed, the first: %s", self.counts["failed"], failed.failure)
+
     def _closed(self, opened: OpenGroup) -> None:
         group = opened.finished()
+        self._first_failure = self._first_failure or next(iter(group.failures), None)
         if self._collector is not None:
             self._collector.metrics.end_task(opened.work.task_id)
         if opened.result is not None:
