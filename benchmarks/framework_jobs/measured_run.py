@@ -1,6 +1,7 @@
 """One run of a framework's job beside a stub server in a process of its own, measured from outside."""
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -177,7 +178,7 @@ def measured(job: Job, delay_s: float, limit_s: float) -> dict[str, Any]:
     figures["cpu_ms"] = 1000 * (run["cpu_s"] + programs_s) / len(times)
     figures["per_s"] = len(times) / lasted_s if lasted_s else None
     figures["overhead_p50_ms"] = 1000 * statistics.median(late)
-    figures["overhead_p99_ms"] = 1000 * sorted(late)[int(0.99 * (len(late) - 1))]
+    figures["overhead_p99_ms"] = 1000 * sorted(late)[math.ceil(0.99 * len(late)) - 1]
     return figures
 
 
