@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
+import pytest
+from ludus_qualify.run import qualify
 from run_lab import Line, count_results, print_table
+
+from ludus import UserError
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="packages.lab.tests.test_arc" name="test_a"/>
@@ -30,3 +35,16 @@ def test_the_table_says_what_ran_and_which_command_brings_the_rest(capsys):
     cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
     assert cells[1] == ["chess", "games", "2 skipped", "not played", "apt-get install stockfish"]
     assert cells[2] == ["arc", "reasoning", "3 passed", "reward 1"]
+
+
+@pytest.mark.parametrize("name", ["agentdojo", "chess"])
+def test_qualifying_an_environment_without_its_package_names_the_command_that_installs_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        UserError, match=rf"{name} is not installed. Install it with: pip install 'ludus-lab\[{name}\]'"
+    ):
+        qualify(name, limit=1, odd=1)

@@ -68,7 +68,7 @@ class Comparison:
         if self.same_everywhere:
             return f"No difference was found: A and B earn the same on each of {tasks}."
         if interval is None or self.tasks < FEWEST:
-            return f"{tasks} cannot tell: B's mean reward minus A's is {say(self.difference)}, which may be chance."
+            return f"Not enough tasks to tell ({tasks}): B minus A is {say(self.difference)}, which may be chance."
         low, high = interval
         if low > 0:
             return f"B is better than A by {self._amount(low, high, tasks)}{self._doubt(significant=True)}."

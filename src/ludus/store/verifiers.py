@@ -58,6 +58,7 @@ def verifier_warnings(several: Mapping[str, Mapping[str, int]]) -> list[str]:
         more = ["..."] if len(counts) > _NAMED else []
         sentences.append(
             f"{len(counts)} verifiers judged rollouts of {environment or 'this run'}: {', '.join(named + more)}. "
-            "Score them all with the newest: ludus verify RUN --stale --output NEW (--env FOLDER for your own)"
+            "Score them all with the newest: ludus verify RUN --stale --output NEW. If the environment is a folder of "
+            "yours, add --env FOLDER"
         )
     return sentences

@@ -76,9 +76,9 @@ def row(
     version: str = VERSION,
 ) -> dict[str, Any]:
     """One row: a user task of a suite, and what the attack writes into the suite's state."""
+    chosen = suite(name, version)
     from agentdojo.agent_pipeline.agent_pipeline import load_system_message
 
-    chosen = suite(name, version)
     task = chosen.user_tasks[user_task]
     injections: dict[str, str] = {}
     stops = False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from functools import cache
-from typing import Any
-
-import chess
-import chess.engine
+from typing import TYPE_CHECKING, Any
 
 from ludus_lab import needs
+
+if TYPE_CHECKING:
+    import chess
 
 #: The oracle searches deeper than the opponent.
 NODES = 40_000
@@ -53,6 +53,8 @@ def _engine_move(request: Any) -> str:
 
 @cache
 def _best(fen: str) -> str:
+    import chess.engine
+
     with chess.engine.SimpleEngine.popen_uci(needs.program("stockfish") or "stockfish") as engine:
         return str(engine.play(chess.Board(fen), chess.engine.Limit(nodes=NODES)).move)
 
@@ -71,5 +73,7 @@ def _random_move(request: Any) -> str:
 
 def _board(request: Any) -> chess.Board:
     """The position that the game showed last."""
+    import chess
+
     shown = str(request.input[-1]["content"])
     return chess.Board(shown.partition("Position: ")[2].partition("\n")[0])
