@@ -136,12 +136,13 @@ def test_a_stopped_worker_or_collector_goes_on_where_it_was(folder):
     )
     until(lambda: (folder / "waiting").exists() and len(pids(folder)) == 2)
     stopped = psutil.Process(pids(folder)[0])
-    for paused in (stopped, psutil.Process(process.pid)):
-        paused.suspend()
-        until(lambda paused=paused: paused.status() == psutil.STATUS_STOPPED)
+    collector = psutil.Process(process.pid)
+    stopped.suspend()
+    collector.suspend()
+    until(lambda: stopped.status() == collector.status() == psutil.STATUS_STOPPED)
     (folder / "go").touch()
-    for paused in (psutil.Process(process.pid), stopped):
-        paused.resume()
+    collector.resume()
+    stopped.resume()
     _, errors = process.communicate(timeout=CEILING)
     assert process.returncode == 0, errors
     lines = (folder / "out" / "rollouts.jsonl").read_bytes().splitlines()

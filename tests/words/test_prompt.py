@@ -62,6 +62,7 @@ def test_a_value_that_looks_like_a_template_is_text(hostile):
         ("{question.__class__}", "needs the field question.__class__, and the row has none"),
         ("{meta.__class__.__init__}", "needs the field meta.__class__.__init__, and the row has none"),
         ("{question:d}", "the field question cannot be written as 'd'"),
+        ("{question:1000000000000000}", "the format '1000000000000000' is wider than 500 characters"),
         ("{unclosed", "prompt.user: not a template: .*a brace is written {{ or }}"),
         ("{}", "not a template: {} names no field"),
         ("{question:{width}}", "the format '{width}' holds a field"),

@@ -188,6 +188,36 @@ async def test_a_wrong_request_is_refused(body: dict[str, object], message: str)
         assert message in reply.body.decode()
 
 
+ODD: list[Any] = [None, [], {}, "", "\x00", "../../etc", -1, 10**30, 1e308, "NaN", True, [[]], "x" * 100_000, "\ud800"]
+RUNS = {
+    "command": ["true"],
+    "source": "1",
+    "argv": [],
+    "stdin": "",
+    "timeout": 9,
+    "cwd": "",
+    "env": {},
+    "last_bytes": 9,
+}
+FILES = {"path": "a", "data": "", "max_bytes": 9, "hosts": [], "executable": False}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("route", ["exec", "python", "read", "write", "snapshot", "restore", "allow_hosts"])
+async def test_no_request_is_an_error_of_the_server_and_other_sandboxes_go_on(route: str):
+    usual: dict[str, Any] = RUNS if route in ("exec", "python") else FILES
+    async with server() as (_, url), provider(url) as remotes:
+        one = remotes._servers[0]
+        mine, other = await remotes.open(SandboxSpec()), await remotes.open(SandboxSpec())
+        for field in usual:
+            for odd in ODD:
+                body = {**usual, "owner": one.owner, "sandbox": mine._name, field: odd}
+                reply = await one.connections.request("POST", f"/sandbox/{route}", json.dumps(body).encode())
+                assert reply.status < 500, (field, str(odd)[:80], reply.status, reply.body[:300])
+        assert (await other.exec(["true"])).ok
+        assert (await mine.exec(["true"])).ok
+
+
 @pytest.mark.parametrize("spec", [{"network": True}, {"image": "/work"}, {"image": "/etc/shadow"}])
 async def test_a_server_lends_neither_its_network_nor_its_folders(spec: dict[str, object]):
     async with server() as (app, url), provider(url) as remotes:
