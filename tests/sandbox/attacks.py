@@ -163,6 +163,17 @@ call("fsopen", 430, 430, b"tmpfs", 0)
 call("open_tree", 428, 428, -100, b"/", 1)
 """
 
+DEVICES = """
+for kind, numbers in ((0o020600, (1, 1)), (0o020600, (1, 3)), (0o060600, (8, 0)), (0o060600, (254, 0))):
+    tried(f"made the device {numbers}", os.mknod, f"device-{numbers}", kind, os.makedev(*numbers))
+for name in ("mem", "kmem", "kmsg", "port", "sda", "vda", "kvm", "fuse", "net/tun", "loop-control", "rtc0"):
+    tried(f"opened /dev/{name}", lambda: os.close(os.open(f"/dev/{name}", os.O_RDWR)))
+for path in ("cgroup.procs", "memory/tasks", "pids/pids.max", "devices/devices.allow", "memory/release_agent"):
+    tried(f"wrote to the cgroup's {path}", lambda: open(f"/sys/fs/cgroup/{path}", "w").write("1"))
+for path in ("/sys/kernel/uevent_helper", "/sys/power/state", "/sys/class/net/lo/mtu"):
+    tried(f"wrote to {path}", lambda: open(path, "w").write("1"))
+"""
+
 NAMESPACES = """
 for flag in (0x10000000, 0x00020000, 0x20000000, 0x40000000, 0x04000000, 0x08000000, 0x02000000):
     call(f"unshare {flag:x}", 272, 97, flag)

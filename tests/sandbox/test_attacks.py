@@ -76,6 +76,7 @@ ESCAPES = {
     "tracing": attacks.TRACING,
     "setuid": attacks.SETUID,
     "mounts": attacks.MOUNTS,
+    "devices": attacks.DEVICES,
     "namespaces": attacks.NAMESPACES,
     "kernel_calls": attacks.KERNEL_CALLS,
     "supervisor": attacks.SUPERVISOR,

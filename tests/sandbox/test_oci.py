@@ -244,6 +244,37 @@ async def test_an_archive_cannot_write_outside_of_its_folder_nor_take_a_file_of_
     assert sorted(os.listdir(tmp_path)) == ["image.tar", "secret"]
 
 
+#: Links in an image in the place of folders that we mount or make, and of files that we show.
+LINKS = {
+    "tmp": "../../../../../../../../tmp",
+    "home": "../../../../../../../../root",
+    ".ludus": "../../../../../../../../tmp",
+    "dev": "../../../../../../../../dev",
+    "proc": "../../../../../../../../proc",
+    "data": "/proc/1/root/etc",
+    "etc/resolv.conf": "../../../../../../../../etc/shadow",
+}
+
+
+@pytest.mark.parametrize("place", LINKS)
+async def test_a_link_in_an_image_leads_to_nothing_of_the_host(place: str, tmp_path: Path):
+    image, name = new_image_cache(), f"ludus-{os.getpid()}-written"
+    shutil.copytree(root_file_system(), image, symlinks=True, dirs_exist_ok=True)
+    if (image / place).is_dir():
+        shutil.rmtree(image / place)
+    (image / place).symlink_to(LINKS[place])
+    provider = OciProvider(new_image_cache())
+    try:
+        async with await provider.open(SandboxSpec(image=str(image), network=True)) as sandbox:
+            shown = await sandbox.exec(f"cat /{place}/shadow /{place}; touch /tmp/{name} /{place}/{name}")
+            assert b"root:" not in shown.stdout
+    except SandboxError:  # runc mounts nothing over a link
+        assert place in ("dev", "proc")
+    finally:
+        await provider.close()
+    assert not [folder for folder in ("/tmp", "/root", "/dev", "/etc") if (Path(folder) / name).exists()]
+
+
 @pytest.mark.parametrize(
     ("image", "words"),
     [

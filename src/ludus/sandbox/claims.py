@@ -25,6 +25,7 @@ ATTACK_WORDS = {
     "tracing": "tracing other processes",
     "setuid": "gaining privileges through setuid programs",
     "mounts": "mounting file systems",
+    "devices": "using devices and control groups of the host",
     "namespaces": "making namespaces",
     "kernel_calls": "calls of the kernel that programs do not need, such as io_uring and keyrings",
 }
