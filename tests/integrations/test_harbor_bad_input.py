@@ -27,6 +27,11 @@ CASES = {
         "{task}/environment/Dockerfile:1: FROM fedora:40: no base on this machine stands for this image. Make one: "
         "ludus sandbox base debian --for fedora:40, or with the path of a root file system for debian",
     ),
+    "tests/Dockerfile": (
+        "FROM ubuntu:24.04\nCOPY --from=registry.example/uv:1 /uv /uv\n",
+        "{task}/tests/Dockerfile:2: COPY registry.example/uv:1: no base on this machine stands for this image. Make "
+        "one: ludus sandbox base debian --for registry.example/uv:1, or with the path of a root file system for debian",
+    ),
 }
 
 FAILURES = {
@@ -95,6 +100,8 @@ def test_what_can_be_seen_before_is_refused_in_one_line(place: Any, path: str) -
     here, settings = place
     text, line = CASES[path]
     (here / "task" / path).write_text(text)
+    toml = (here / "task/task.toml").read_text()
+    (here / "task/task.toml").write_text(toml.replace("[verifier]", '[verifier]\nenvironment_mode = "separate"'))
     with pytest.raises(UserError) as caught:
         played(f"harbor:{here / 'task'}", ["Done."], **settings)
     assert str(caught.value) == line.format(task=here / "task")

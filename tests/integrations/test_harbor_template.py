@@ -1,4 +1,4 @@
-"""Tasks that Harbor's own command generates run as they are. Needs that command: `uv tool install harbor`."""
+"""Tasks that Harbor's own command generates run as they are. Needs it, 0.25 or newer: `uv tool install harbor`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def test_a_generated_task_with_a_script_of_its_own_runs_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = new_cache(monkeypatch)
-    task = generated(tmp_path, "--no-pytest")
+    task = generated(tmp_path, "--no-pytest")  # with a verifier of its own, which sees only what is declared
+    toml = (task / "task.toml").read_text()
+    assert 'environment_mode = "separate"' in toml
+    (task / "task.toml").write_text(toml.replace("artifacts = []", 'artifacts = ["/app/one"]'))
     with (task / "tests/test.sh").open("a") as script:
         script.write('\nif [ "$(cat one)" = 1 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n')
     solved, idle = played(f"harbor:{task}", None, ["Done."], **settings)
@@ -58,7 +61,7 @@ def test_the_generated_script_fetches_its_tools_and_says_so_where_it_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = new_cache(monkeypatch)
-    (rollout,) = played(f"harbor:{generated(tmp_path)}", **settings)
+    (rollout,) = played(f"harbor:{generated(tmp_path, '--verifier-mode', 'shared')}", **settings)
     assert rollout.reward is None
     assert rollout.error is not None
     assert "the test script cannot run without a network" in rollout.error.cause
@@ -69,7 +72,7 @@ def test_the_generated_script_fetches_its_tools_and_says_so_where_it_cannot(
 def test_the_generated_script_runs_offline_in_an_image_that_holds_its_tools(tmp_path: Path) -> None:
     if Bases().find(BASE) is None:
         pytest.skip(f"there is no base: ludus sandbox base debian --for {BASE}")
-    task = generated(tmp_path)
+    task = generated(tmp_path, "--verifier-mode", "shared")
     (task / "environment/Dockerfile").write_text(DOCKERFILE)
     (task / "tests/test_outputs.py").write_text(LOOKS)
     rollouts = played(f"harbor:{task}", None, ["Done."], **{"resources.build_network": True})

@@ -80,10 +80,12 @@ class Box:
             await wait_until_healthy(sandbox, self.healthcheck, self.workdir)
 
 
-async def box_of(task: Any, table: EnvironmentTable, files: Files, config: Any, provider: SandboxProvider) -> Box:
-    """The box that a table of `task.toml` and the files beside it describe. Builds its image if it must."""
+async def box_of(
+    task: Any, table: EnvironmentTable, files: Files, config: Any, provider: SandboxProvider, folder: str
+) -> Box:
+    """The box that a table of `task.toml` and the files of a folder describe. Builds its image if it must."""
     env = filled(table.env, config.host_env)
-    image, about = await _image(task, table, files, config)
+    image, about = await _image(f"{task.task_name or 'task'}/{folder}", table, files, config)
     workdir = posixpath.normpath(table.workdir or (about.workdir if about is not None else "") or config.workdir)
     if not workdir.startswith("/"):
         raise Failure("bad_row", f"task.toml: environment.workdir must be an absolute path: {workdir:.80}")
@@ -113,7 +115,7 @@ async def box_of(task: Any, table: EnvironmentTable, files: Files, config: Any, 
 
 
 async def _image(
-    task: Any, table: EnvironmentTable, files: Files, config: Any
+    place: str, table: EnvironmentTable, files: Files, config: Any
 ) -> tuple[str | None, UnpackedImage | None]:
     """The image of a box and what it says about itself; None for a box without an image."""
     provider, setting = config.sandbox.provider, config.sandbox.image
@@ -126,11 +128,11 @@ async def _image(
     elif table.docker_image:
         image = checked_name(table.docker_image, provider)
     elif "Dockerfile" not in files or files.get("setup.sh"):
-        _refuse_services(task, files)
+        _refuse_services(place, files)
         return None, None
     else:
-        _refuse_services(task, files)
-        image = await _built(task, table, files, config)
+        _refuse_services(place, files)
+        image = await _built(place, table, files, config)
     local = provider in ("auto", "oci")
     try:
         return image, await ImageStore().get(image) if local else None
@@ -139,7 +141,7 @@ async def _image(
         raise Failure("bad_row", f"the task's image {image:.120} cannot be used: {error.cause}; {hint}") from error
 
 
-async def _built(task: Any, table: EnvironmentTable, files: Files, config: Any) -> str:
+async def _built(place: str, table: EnvironmentTable, files: Files, config: Any) -> str:
     provider = config.sandbox.provider
     if provider not in ("auto", "oci"):
         hint = "leave resources.sandbox.provider out, or name a built image with resources.sandbox.image"
@@ -148,7 +150,7 @@ async def _built(task: Any, table: EnvironmentTable, files: Files, config: Any) 
         contents(files)["Dockerfile"].decode(errors="replace"),
         {path: data for path, data in contents(files).items() if path not in MACHINE - {"setup.sh"}},
         frozenset(path for path, content in files.items() if isinstance(content, dict) and content.get("executable")),
-        place=f"{task.task_name or 'the task'}/environment/Dockerfile",
+        place=f"{place}/Dockerfile",
         network=config.build_network,
         seconds=table.build_timeout_sec,
     )
@@ -160,12 +162,12 @@ async def _built(task: Any, table: EnvironmentTable, files: Files, config: Any) 
     return name
 
 
-def _refuse_services(task: Any, files: Files) -> None:
+def _refuse_services(place: str, files: Files) -> None:
     """Refuse a compose file of several services: a task has one box here."""
     name = next((name for name in ("docker-compose.yaml", "docker-compose.yml") if name in files), None)
     if name is None:
         return
-    place = f"{task.task_name or 'task'}/environment/{name}"
+    place = f"{place}/{name}"
     try:
         services = dict((yaml.safe_load(contents(files)[name]) or {}).get("services") or {})
     except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:

@@ -99,7 +99,9 @@ class Terminal(SandboxResources):
         self.settings = TaskSettings.of(task.config)
         self.steps = self.settings.steps or []
         self.judged: list[dict[str, float]] = []
-        self.box = await box_of(task, self.settings.environment, task.environment, self.config, self.shared)
+        self.box = await box_of(
+            task, self.settings.environment, task.environment, self.config, self.shared, "environment"
+        )
         self.background = self.config.background or self.settings.ludus.background
         if self.background:
             self.box = replace(self.box, spec=replace(self.box.spec, background=True))
@@ -310,7 +312,7 @@ class Terminal(SandboxResources):
         places = None if separate else Places(box.workdir, box.path, box.entrypoint, box.read, home)
         own = verifier.environment or settings.verifier.environment
         if fresh is not None and separate and (own is not None or "Dockerfile" in task.tests):
-            fresh = await box_of(task, own or settings.environment, task.tests, self.config, self.shared)
+            fresh = await box_of(task, own or settings.environment, task.tests, self.config, self.shared, "tests")
         return Judge(
             self.box,
             fresh,

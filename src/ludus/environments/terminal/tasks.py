@@ -68,10 +68,18 @@ def task_folders(root: Path) -> list[Path]:
 
 
 def _check_bases(folder: Path, config: Any) -> None:
-    """Refuse a Dockerfile that cannot be built here, before anything is played."""
-    place = folder / "environment"
-    named = _config(folder).get("environment", {}) if (folder / "task.toml").is_file() else {}
-    has_image = config.sandbox.image or (isinstance(named, dict) and named.get("docker_image"))
+    """Refuse Dockerfiles that cannot be built here, before anything is played."""
+    if config.sandbox.image:
+        return
+    tables = _config(folder) if (folder / "task.toml").is_file() else {}
+    _check_base(folder / "environment", tables.get("environment"), config)
+    verifier = tables.get("verifier")
+    if isinstance(verifier, dict) and (verifier.get("environment_mode") == "separate" or verifier.get("environment")):
+        _check_base(folder / "tests", verifier.get("environment"), config)
+
+
+def _check_base(place: Path, table: Any, config: Any) -> None:
+    has_image = isinstance(table, dict) and table.get("docker_image")
     if (place / "Dockerfile").is_file() and not (place / "setup.sh").is_file() and not has_image:
         recipe = ImageRecipe(_text(place / "Dockerfile"), {}, place=str(place / "Dockerfile"))
         ImageBuilder(Bases(config.bases)).check(recipe)
