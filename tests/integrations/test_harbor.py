@@ -236,6 +236,34 @@ def test_a_step_that_is_not_good_enough_ends_the_task(base: dict[str, Any]) -> N
     assert rollout.reward == 0.0
 
 
+FINISH = {"call": "finish_step", "arguments": {}}
+
+#: What an agent that solved the first step does so that the second one does not begin.
+IN_THE_WAY = {
+    "a folder for a file": ["mkdir -p given/x", FINISH],
+    "three times": ["mkdir -p given/x", FINISH, FINISH, FINISH],
+    "at once": [{"calls": [{"name": "finish_step", "arguments": {}}] * 3}],
+    "no shell for the set-up script": [
+        "printf '#!/bin/sh\\nexit 3\\n' > /tmp/b; chmod 755 /tmp/b; mv /tmp/b /bin/bash",
+        FINISH,
+    ],
+}
+
+
+@needs_images
+def test_a_first_step_is_rewarded_once_however_the_second_is_kept_from_beginning(
+    base: dict[str, Any], tmp_path: Path
+) -> None:
+    shutil.copytree(TASKS / "steps", tmp_path / "task")
+    (tmp_path / "task/steps/second/workdir/setup.sh").write_text("#!/bin/bash\ntrue\n")
+    scripts = []
+    for way in IN_THE_WAY.values():
+        turns = [{"call": "bash", "arguments": {"command": turn}} if isinstance(turn, str) else turn for turn in way]
+        scripts.append([*running("echo 1 > one")[:1], *turns, "Done."])
+    rollouts = played(f"harbor:{tmp_path / 'task'}", *scripts, **base)
+    assert [(rollout.reward, rollout.error) for rollout in rollouts] == [(0.5, None)] * len(IN_THE_WAY)
+
+
 @needs_images
 def test_an_image_of_the_settings_wins_and_says_so(base: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     image = next(iter(base["resources.bases"].values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +22,7 @@ from ludus.environments.terminal.boxes import (
     wait_until_healthy,
 )
 from ludus.environments.terminal.carrying import PUBLISHED
-from ludus.environments.terminal.control import Control, control_of, examples
+from ludus.environments.terminal.control import Control, control_of, examples, next_is_ready
 from ludus.environments.terminal.judging import Judge, Judged
 from ludus.environments.terminal.mcp_boxes import TaskServers
 from ludus.environments.terminal.places import Places
@@ -98,7 +99,9 @@ class Terminal(SandboxResources):
         """Read the task. Without an image and a set-up script the sandbox opens with the first command."""
         self.settings = TaskSettings.of(task.config)
         self.steps = self.settings.steps or []
-        self.judged: list[dict[str, float]] = []
+        self.judged: list[dict[str, float]] = []  # the rewards of the steps that were handed in
+        self.over = False  # whether no further step begins
+        self._handing_in = asyncio.Lock()  # calls of one turn run at once
         self.box = await box_of(
             task, self.settings.environment, task.environment, self.config, self.shared, "environment"
         )
@@ -177,22 +180,26 @@ class Terminal(SandboxResources):
     @tool
     async def finish_step(self) -> str:
         """Hand in the current step of a task with several steps, and get the instruction of the next one."""
-        if self.step + 1 >= len(self.steps):
-            return "This was the last step. Answer with one sentence and without a call."
-        step, rewards = self.steps[self.step], await self._rewards(await self._fairly_judged())
-        self.judged.append(rewards)
-        if not reaches(rewards, step.min_reward):
-            self.deadline = 0.0
-            return "The task ends here: the step is not good enough to go on. Answer without a call."
-        if self.judge.fresh is None:
-            await self.sandbox.exec(["sh", "-c", 'rm -rf "$1tests" "$1logs/verifier"', "sh", self.box.root])
-        elif self.box.spec.image is not None:
-            await self.box.prepare(self.sandbox)
-        await self.lay_out(self.task, self.sandbox, self.step + 1)
-        self.judge = await self._judge_of(self.task, self.step + 1)
-        self._begin(self.step + 1)
-        await self._serve()
-        return str(self.task.steps[self.step].get("instruction", ""))
+        async with self._handing_in:
+            if self.over:
+                return "The task has ended. Answer without a call."
+            if self.step + 1 >= len(self.steps):
+                return "This was the last step. Answer with one sentence and without a call."
+            step, rewards = self.steps[self.step], await self._rewards(await self._fairly_judged())
+            if not reaches(rewards, step.min_reward):
+                return self._end("the step is not good enough to go on")
+            if not await next_is_ready(self, self.step + 1):
+                return self._end("the files of the next step cannot be put into the box as you left it")
+            self.judged.append(rewards)
+            self.judge = await self._judge_of(self.task, self.step + 1)
+            self._begin(self.step + 1)
+            await self._serve()
+            return str(self.task.steps[self.step].get("instruction", ""))
+
+    def _end(self, why: str) -> str:
+        """End the task at the current step. The steps after it were not reached."""
+        self.over, self.deadline = True, 0.0
+        return f"The task ends here: {why}. Answer without a call."
 
     def tools(self) -> list[dict[str, Any]]:
         """The tools. Only a task with steps has one to finish a step."""
