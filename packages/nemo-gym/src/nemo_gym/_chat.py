@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, SerializeAsAny, Tag
 
 from nemo_gym._chat_messages import NeMoGymChatCompletionMessageParam, NeMoGymChatCompletionToolParam
 from nemo_gym._items import REQUIRED_TOKEN_METADATA_FIELDS, TokenIDLogProbMixin
-from nemo_gym._received import ReadableValue, Received
+from nemo_gym._received import Answer, ReadableValue, Received
 
 
 class NeMoGymChatCompletionCreateParamsNonStreaming(BaseModel):
@@ -103,7 +103,7 @@ class NeMoGymChoiceLogprobs(Received):
     refusal: list[ReadableValue] | None = None
 
 
-class NeMoGymChoice(Received):
+class NeMoGymChoice(Answer):
     """One answer of the model."""
 
     finish_reason: str | None
@@ -144,7 +144,7 @@ class NeMoGymCompletionUsage(Received):
     prompt_tokens_details: NeMoGymPromptTokensDetails | None = None
 
 
-class NeMoGymChatCompletion(Received):
+class NeMoGymChatCompletion(Answer):
     """An answer of Chat Completions."""
 
     id: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from nemo_gym._received import ReadableValue, TakesModels
+from nemo_gym._received import ReadableValue
 
 _DROP_UNKNOWN = ConfigDict(extra="ignore")  # a typed dictionary without a configuration takes that of its owner
 
@@ -103,7 +103,7 @@ def _check_video(part: InputPart) -> InputPart:
 NeMoGymContentPart = Annotated[InputPart, Field(discriminator="type"), AfterValidator(_check_video)]
 
 
-class NeMoGymResponseOutputText(TakesModels):
+class NeMoGymResponseOutputText(BaseModel):
     """A text of the model."""
 
     annotations: list[ReadableValue]
@@ -112,14 +112,14 @@ class NeMoGymResponseOutputText(TakesModels):
     logprobs: list[Any] | None = None
 
 
-class NeMoGymResponseOutputRefusal(TakesModels):
+class NeMoGymResponseOutputRefusal(BaseModel):
     """A refusal of the model."""
 
     refusal: str
     type: Literal["refusal"] = "refusal"
 
 
-class NeMoGymSummary(TakesModels):
+class NeMoGymSummary(BaseModel):
     """A part of a reasoning item's summary."""
 
     text: str

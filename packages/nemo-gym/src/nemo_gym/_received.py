@@ -17,16 +17,7 @@ def fields_of_model(value: Any) -> Any:
     return value.model_dump(exclude_unset=True, warnings=False) if isinstance(value, BaseModel) else value
 
 
-class TakesModels(BaseModel):
-    """A model that can be validated from an object of OpenAI's package, too: its fields are taken."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _take_fields(cls, value: Any) -> Any:
-        return value if isinstance(value, cls) else fields_of_model(value)
-
-
-class Received(TakesModels):
+class Received(BaseModel):
     """An object of an endpoint. Unknown fields are kept."""
 
     model_config = ConfigDict(extra="allow")
@@ -67,6 +58,36 @@ class Received(TakesModels):
         return self.model_dump_json(
             indent=indent, exclude_unset=exclude_unset, exclude_defaults=exclude_defaults, exclude_none=exclude_none
         )
+
+
+#: The fields of answers in which authors put objects of OpenAI's package, and those that hold lists of such objects.
+_OBJECTS = ("error", "incomplete_details", "message", "reasoning", "text", "tool_choice", "usage")
+_LISTS = ("choices", "tools")
+
+
+class Answer(Received):
+    """An answer of an endpoint. Objects of OpenAI's package are taken by their fields: it itself, and its fields.
+
+    Its parts are plain models, because a validator in Python costs as much as the rest of a small object.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_models(cls, value: Any) -> Any:
+        if isinstance(value, cls):
+            return value
+        fields = fields_of_model(value)
+        if not isinstance(fields, dict):
+            return fields
+        foreign = {name: fields_of_model(fields[name]) for name in _OBJECTS if _is_foreign(fields.get(name))}
+        for name in _LISTS:
+            if (elements := fields.get(name)) and any(map(_is_foreign, elements)):
+                foreign[name] = [fields_of_model(element) for element in elements]
+        return {**fields, **foreign} if foreign else fields
+
+
+def _is_foreign(value: Any) -> bool:
+    return isinstance(value, BaseModel) and not isinstance(value, Received)
 
 
 @lru_cache(maxsize=256)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from nemo_gym._item_unions import NeMoGymResponseOutputItem
 from nemo_gym._received import (
+    Answer,
     NeMoGymReasoning,
     NeMoGymResponseTextConfig,
     NeMoGymResponseTool,
@@ -86,7 +87,7 @@ class NeMoGymResponseError(Received):
     message: str | None = None
 
 
-class NeMoGymResponse(Received):
+class NeMoGymResponse(Answer):
     """A response. Its items can be given as objects or as mappings."""
 
     id: str
