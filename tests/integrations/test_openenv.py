@@ -207,18 +207,31 @@ async def test_a_step_after_a_timed_out_step_fails(text: str) -> None:
         await connection.close()
 
 
+#: OpenEnv's own client, in its own environment: prints what it sees of a reset and of some steps.
+THEIRS = """
+import asyncio, json, sys
+from openenv.core import GenericEnvClient
+
+async def main():
+    async with GenericEnvClient(base_url=sys.argv[1]) as client:
+        seen = [await client.reset(seed=5), *[await client.step({"text": word}) for word in sys.argv[2:]]]
+        print(json.dumps([[one.observation, one.reward, one.done] for one in seen]))
+
+asyncio.run(main())
+"""
+
+
 @real
 async def test_our_client_and_openenvs_client_see_the_same_observations(text: str) -> None:
-    from openenv.core import GenericEnvClient
-
-    async with GenericEnvClient(base_url=text) as theirs, openenv_server(text, "NO_TOKEN") as server:
-        ours = await server.connect()
-        first, same = await theirs.reset(seed=5), await ours.reset(seed=5)
-        assert (_shown(first.observation), first.reward, first.done) == (same.fields, same.reward, same.done)
-        for word in ("hi", "unpaid", "7"):
-            result, step = await theirs.step({"text": word}), await ours.step({"text": word})
-            assert (_shown(result.observation), result.reward, result.done) == (step.fields, step.reward, step.done)
-        await ours.close()
+    words = ("hi", "unpaid", "7")
+    command = [str(_INSTALLED.parent / "bin/python"), "-c", THEIRS, text, *words]
+    printed = await asyncio.to_thread(subprocess.check_output, command, text=True)
+    theirs = [[_shown(observation), reward, done] for observation, reward, done in json.loads(printed)]
+    async with openenv_server(text, "NO_TOKEN") as server:
+        connection = await server.connect()
+        ours = [await connection.reset(seed=5), *[await connection.step({"text": word}) for word in words]]
+        await connection.close()
+    assert theirs == [[one.fields, one.reward, one.done] for one in ours]
 
 
 def _shown(observation: dict[str, Any]) -> dict[str, Any]:
