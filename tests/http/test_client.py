@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from ludus import Failure
 from ludus.errors import UserError
 from ludus.http import client as client_module
 from ludus.http.client import Connections
+from ludus.http.connecting import Route
+from ludus.http.connection import HttpConnection
 
 
 @asynccontextmanager
@@ -282,3 +284,36 @@ async def test_an_unreachable_server_is_a_failure_of_kind_refused():
     with pytest.raises(Failure, match=r"cannot reach http://127\.0\.0\.1:9") as caught:
         await Connections("http://127.0.0.1:9", {}).request("GET", "/")
     assert caught.value.kind == "refused"
+
+
+@pytest.mark.parametrize("others", [True, False])
+async def test_a_slow_connection_is_tried_again_only_while_others_are_made(
+    others: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """A process that opens thousands of connections at once may be too late for some, and the server is not dead."""
+    connect, made, tries = Route.connect, asyncio.Event(), []
+
+    async def first_is_late(route: Route, make: Callable[[], HttpConnection]) -> HttpConnection:
+        tries.append(1)
+        if len(tries) > 1:
+            return await connect(route, make)
+        if others:
+            await made.wait()
+        raise TimeoutError
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            writer.write(reply_with(b"{}"))
+
+    monkeypatch.setattr(Route, "connect", first_is_late)
+    async with listening(script) as (client, _):
+        slow = asyncio.create_task(client.request("GET", "/"))
+        await turns()
+        if others:
+            await client.request("GET", "/")
+            made.set()
+            assert (await slow).status == 200
+        else:
+            with pytest.raises(Failure, match="timed out after 30 s"):
+                await slow

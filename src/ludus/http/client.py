@@ -21,6 +21,9 @@ from ludus.http.connection import REPLY_BYTES, Dropped, HttpConnection, HttpRepl
 from ludus.runtime.urls import checked_url
 
 CONNECT_SECONDS = 30.0
+#: A connection that takes longer is tried again so often while others to the same server are made: then the server can
+#: be reached, and this process is too busy for thousands of connections at once.
+_TRIES_WHILE_BUSY = 4
 
 #: An idle connection to one of our servers is reused for this long. Many servers close idle connections after 5 s.
 KEPT_SECONDS = 4.0
@@ -89,6 +92,7 @@ class Connections:
         self._carriers: Carriers | None = None
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._closed = False
+        self._made = 0  # connections so far
 
     def request(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
@@ -167,18 +171,28 @@ class Connections:
         return None
 
     async def _connect(self, carriers: Carriers | None = None) -> HttpConnection:
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                if carriers is not None:
-                    connection = HttpConnection(self._buffer, self._reply_bytes)
-                    if await carriers.open(connection):
-                        return connection
-                    self._carriers, self._may_have_channels = None, False
-                return await self._route.connect(lambda: HttpConnection(self._buffer, self._reply_bytes))
-        except TimeoutError as error:
-            raise Failure("refused", f"cannot reach {self.name}: timed out after {CONNECT_SECONDS:g} s") from error
-        except OSError as error:
-            raise Failure("refused", f"cannot reach {self.name}: {reason_of(error)}") from error
+        for left in reversed(range(_TRIES_WHILE_BUSY)):
+            made = self._made
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    connection = await self._open(carriers)
+            except TimeoutError as error:
+                if left and self._made > made:
+                    continue
+                raise Failure("refused", f"cannot reach {self.name}: timed out after {CONNECT_SECONDS:g} s") from error
+            except OSError as error:
+                raise Failure("refused", f"cannot reach {self.name}: {reason_of(error)}") from error
+            self._made += 1
+            return connection
+        raise AssertionError("the last try returns or raises")
+
+    async def _open(self, carriers: Carriers | None) -> HttpConnection:
+        if carriers is not None:
+            connection = HttpConnection(self._buffer, self._reply_bytes)
+            if await carriers.open(connection):
+                return connection
+            self._carriers, self._may_have_channels = None, False
+        return await self._route.connect(lambda: HttpConnection(self._buffer, self._reply_bytes))
 
     def _head(self, method: str, path: str) -> bytes:
         target = quote(self._path + path, safe="/?&=%:@!$'()*+,;~[]") or "/"
