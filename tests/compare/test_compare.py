@@ -162,12 +162,12 @@ def test_a_user_error_is_one_line(tmp_path: Path, name: str, complaint: str):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_fewer_than_six_tasks_cannot_tell():
+def test_fewer_than_six_tasks_are_not_enough():
     sentences = [
         compared(*({str(n): [reward] for n in range(tasks)} for reward in (0.0, 1.0))).sentence()
         for tasks in range(1, 7)
     ]
-    assert all("cannot tell" in sentence for sentence in sentences[:5])
+    assert all(sentence.startswith("Not enough tasks to tell") for sentence in sentences[:5])
     assert sentences[5] == "B is better than A by 1.000 on each of 6 tasks."
 
 
