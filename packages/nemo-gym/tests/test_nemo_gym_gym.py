@@ -289,12 +289,14 @@ def test_a_new_environment_is_made_tested_and_validated(capsys: pytest.CaptureFi
 
 
 def test_a_search_dir_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    for folder in ("checkout", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "checkout")
     called("env", "init", "--resources-server", "corner_shop")
-    (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     line = ["env", "validate", "--resources-server", "corner_shop", "--model-type", "local"]
     assert called(*line) == 2
-    assert called(*line, "--search-dir", str(tmp_path)) == 0
+    assert called(*line, "--search-dir", str(tmp_path / "checkout")) == 0
 
 
 def test_datasets_are_collated():
