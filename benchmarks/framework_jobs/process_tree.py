@@ -1,7 +1,7 @@
 """CPU, memory and number of all processes of a job, measured from outside. Linux only.
 
 The measuring process adopts orphans (`PR_SET_CHILD_SUBREAPER`), so every process that a job ever started ends as a
-child of somebody who waits for it: `wait4` gives the CPU of the whole tree exactly, also after a kill.
+child of a process that waits for it: `wait4` gives the CPU of the whole tree exactly, also after a kill.
 """
 
 import ctypes

@@ -117,7 +117,7 @@ class Terminal(SandboxResources):
         self.judge = await self._judge_of(task, 0)
         self._hosts("agent", 0)
         self.sandbox = await self.opened(task)
-        self._begin(0)
+        self._begin(0)  # anew: the time in which the box opened is not the agent's
         await self._serve()
 
     async def opened(self, task: Task) -> Sandbox:
