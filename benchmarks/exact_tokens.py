@@ -7,7 +7,8 @@ python benchmarks/exact_tokens.py vllm:http://127.0.0.1:8000/v1#policy --rollout
 Each environment is played with ids and with chat in turns (`--rounds`), with the same seeds; the better round of each
 counts. Then the whole sequences of some rollouts are sent to the server as prompts (`/v1/completions` with
 `prompt_logprobs`): it must say that it read the same ids, and the log probabilities that it computes for the ids of the
-policy must agree with those that were recorded.
+policy must agree with those that were recorded. `--recompute FOLDER` compares them with those of
+`transformers` too, which reads the same weights from that folder.
 """
 
 import argparse
@@ -34,6 +35,7 @@ ENVIRONMENTS = (
     "user_modeling",
     "mcqa",
 )
+LONGEST = 8_000  # ids of a sequence that the server can still read as a prompt, with --max-model-len 8192
 SETTINGS = {"conversational_tool_use_simulation": {"resources.enable_llm_judge": False}}
 
 
@@ -73,6 +75,8 @@ def check_on_server(model: str, rollouts: list[Any], most: int) -> dict[str, Any
     same, differences = True, []
     for rollout in rollouts[:most]:
         for sequence in rollout.sequences():
+            if len(sequence.ids) >= LONGEST:
+                continue
             body = {"model": name, "prompt": sequence.ids, "max_tokens": 1, "temperature": 1.0}
             choice = post(f"{url}/completions", {**body, "prompt_logprobs": 0, "return_token_ids": True})["choices"][0]
             same = same and choice["prompt_token_ids"] == sequence.ids
@@ -85,7 +89,27 @@ def check_on_server(model: str, rollouts: list[Any], most: int) -> dict[str, Any
     return {"ids_equal": same, "tokens_compared": len(differences), "mean_logprob_difference": mean}
 
 
-def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
+def check_in_transformers(weights: Any, rollouts: list[Any], most: int) -> dict[str, Any]:
+    """How far the log probabilities of `transformers` are from the recorded ones on average."""
+    import torch
+
+    differences: list[float] = []
+    for rollout in rollouts[:most]:
+        for sequence in rollout.sequences():
+            ids = torch.tensor([sequence.ids], device=weights.device)
+            with torch.no_grad():
+                logits = weights(ids).logits[0, :-1].float()
+            computed = logits.log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0].tolist()
+            differences += [
+                abs(logprob - recorded)
+                for logprob, mask, recorded in zip(computed, sequence.mask[1:], sequence.logprobs[1:], strict=True)
+                if mask
+            ]
+    mean = sum(differences) / len(differences) if differences else None
+    return {"rollouts": len(rollouts[:most]), "tokens_compared": len(differences), "mean_logprob_difference": mean}
+
+
+def measured(name: str, options: argparse.Namespace, weights: Any) -> dict[str, Any]:
     """One line of the table."""
     best: dict[str, dict[str, Any]] = {}
     for _ in range(options.rounds):
@@ -113,6 +137,8 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
         }
     good = [rollout for rollout in best["auto"]["run"].rollouts if rollout.error is None and _has_tokens(rollout)]
     line["server"] = check_on_server(options.model, good, options.checked)
+    if weights is not None:
+        line["transformers"] = check_in_transformers(weights, good, options.checked)
     line["speed"] = line["ids"]["rollouts_a_second"] / line["chat"]["rollouts_a_second"]
     line["token_speed"] = line["ids"]["tokens_a_second"] / max(1e-9, line["chat"]["tokens_a_second"])
     return line
@@ -132,13 +158,19 @@ def main() -> None:
     parser.add_argument("--max-output-tokens", type=int, default=None, help="for rows without their own")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--checked", type=int, default=20, help="rollouts whose ids are sent to the server again")
+    parser.add_argument("--recompute", metavar="FOLDER", default=None, help="compare with transformers, on a GPU")
     parser.add_argument("--output", type=Path, default=None, help="write all figures as JSON")
     options = parser.parse_args()
+    weights = None
+    if options.recompute is not None:
+        from transformers import AutoModelForCausalLM
+
+        weights = AutoModelForCausalLM.from_pretrained(options.recompute, dtype="bfloat16").to("cuda").eval()
     lines = []
     head = ("environment", "rollouts", "failed", "calls", "sequences with ids", "with chat", "ids equal", "logprobs")
     print(" | ".join((*head, "a second with ids", "with chat", "ratio", "ratio of tokens")), flush=True)
     for name in options.environments:
-        line = measured(name, options)
+        line = measured(name, options, weights)
         lines.append(line)
         ids, chat, server = line["ids"], line["chat"], line["server"]
         off = server["mean_logprob_difference"]
@@ -156,7 +188,7 @@ def main() -> None:
             f"{line['speed']:.2f}",
             f"{line['token_speed']:.2f}",
         )
-        print(" | ".join(map(str, shown)), flush=True)
+        print(" | ".join(map(str, shown)), line.get("transformers", ""), flush=True)
         if options.output is not None:
             options.output.write_text(json.dumps(lines, indent=1))
 

@@ -1,6 +1,6 @@
 """Draws training runs with 95 % bands: the reward of each step, and the reward on held-out tasks.
 
-    python examples/train_grpo/plotting.py examples/train_grpo/results/additions-*.json --output additions.png
+    python examples/train_grpo/plotting.py examples/train_grpo/results/additions-seed*.json --output additions.png
 
 The band of several seeds is Student's t interval of the seeds' means. Every seed has its own training and held-out
 tasks, so the differences between seeds hold the luck of tasks, of sampling and of training. With a single seed, the
