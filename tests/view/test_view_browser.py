@@ -11,6 +11,7 @@ import pytest
 import viewed_runs
 import waiting
 from browsing import AXE, CHROMIUM, COLOURS, Tab
+from slow_transformers import SlowTransformers
 from viewing import until_indexed, viewing
 
 from ludus.view.exporting import export_page
@@ -340,6 +341,27 @@ def test_tokens_stand_as_text_in_the_conversation_with_probabilities_and_alterna
     assert words.first.inner_text().isdigit()  # no tokenizer is known: ids
     assert "Text needs the tokenizer" in tab.text(".conversation")
     page.wait_for_selector(".output:has-text('A-1000')")  # outputs of tools stay
+
+
+def test_ids_stand_in_the_conversation_while_the_tokenizer_loads_and_then_text(
+    browser: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    transformers = SlowTransformers().install(monkeypatch)
+    with viewing(folder / "first", tokenizer="models/slow") as viewer:
+        until_indexed(viewer)
+        tab = Tab(browser, viewer)
+        page = tab.page
+        tab.open(f"/run/{tab.keys['first']}/rollout/1", "button:has-text('Token probabilities')")
+        page.click("button:has-text('Token probabilities')")
+        page.wait_for_selector(".conversation [role=status]:has-text('models/slow is loading')")
+        ids = page.locator(".written .token").all_inner_texts()
+        assert all(token.isdigit() for token in ids)
+        tab.keep("tokenizer-loading")
+        transformers.may_load.set()
+        page.wait_for_selector(".written .token:has-text('[')")
+        assert page.locator(".written .token").all_inner_texts() == [f"[{token}]" for token in ids]
+        assert page.locator(".conversation [role=status]").count() == 0
+        tab.context.close()
 
 
 def test_images_and_sounds_of_rows_and_outputs_are_shown(tab: Tab):

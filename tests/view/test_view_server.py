@@ -11,6 +11,8 @@ from urllib.parse import quote
 import pytest
 import rollout_files
 import viewed_runs
+import waiting
+from slow_transformers import SlowTransformers
 from viewing import Visitor, until_indexed, viewing
 
 from ludus.view.live import LiveRuns
@@ -238,6 +240,48 @@ def test_without_an_offered_environment_play_names_the_flag(visitor: Visitor):
         status, _, body = visitor.send("POST", f"/api/play/{path}", {"environment": "mcqa"})
         assert status == 403
         assert b"--play ENV" in body
+
+
+@pytest.mark.parametrize("asked", ["written", "tokens"])
+def test_no_request_waits_for_a_tokenizer_that_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    transformers = SlowTransformers().install(monkeypatch)
+    viewed_runs.write_run(tmp_path / "first", tasks=1)
+    with viewing(tmp_path, tokenizer="models/slow") as viewer:
+        until_indexed(viewer)
+        visitor = Visitor(viewer)
+        (run,) = visitor.ask("runs")["runs"]
+        assert not transformers.asked.is_set()  # the list of runs needs no tokenizer
+        visitor.ask("rollout", run=run["key"], id=1)
+        assert transformers.asked.wait(waiting.CEILING)
+        loading = visitor.ask(asked, run=run["key"], id=1)
+        assert loading["stale"]
+        assert loading["tokenizer"] is None
+        assert loading["tokenizer_note"] == "The tokenizer models/slow is loading. Until then you see ids."
+        transformers.may_load.set()
+        waiting.until(lambda: not visitor.ask(asked, run=run["key"], id=1)["stale"])
+        loaded = visitor.ask(asked, run=run["key"], id=1)
+        assert (loaded["tokenizer"], loaded["tokenizer_note"]) == ("models/slow", None)
+
+
+def test_a_tokenizer_that_cannot_be_loaded_is_one_line_and_ids_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = SlowTransformers().install(monkeypatch)
+    transformers.error = KeyError("general.architecture\nmore")
+    transformers.may_load.set()
+    viewed_runs.write_run(tmp_path / "first", tasks=1)
+    with viewing(tmp_path, tokenizer="models/broken.gguf") as viewer:
+        until_indexed(viewer)
+        visitor = Visitor(viewer)
+        (run,) = visitor.ask("runs")["runs"]
+        waiting.until(lambda: not visitor.ask("written", run=run["key"], id=1)["stale"])
+        note = visitor.ask("written", run=run["key"], id=1)["tokenizer_note"]
+        assert note.startswith("cannot load the tokenizer models/broken.gguf: 'general.architecture")
+        assert note.endswith("Name a folder: --tokenizer DIR")
+        assert "\n" not in note
+        assert visitor.ask("tokens", run=run["key"], id=1)["sequences"][0]["pieces"] is None
 
 
 class Letters:

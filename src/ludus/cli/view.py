@@ -106,7 +106,7 @@ def _write(
     from ludus.view.exporting import export_page, publish
     from ludus.view.live import LiveRuns
     from ludus.view.query import parse_query
-    from ludus.view.trainer import Tokenizer
+    from ludus.view.tokenizer import Tokenizer
 
     parse_query(query)  # a mistake is reported before anything is indexed
     runs = LiveRuns(paths, prices or {})

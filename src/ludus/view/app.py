@@ -24,7 +24,7 @@ from ludus.view.play_routes import play_routes
 
 if TYPE_CHECKING:
     from ludus.view.play import PlayRoom
-    from ludus.view.trainer import Tokenizer
+    from ludus.view.tokenizer import Tokenizer
 
 STATIC = Path(__file__).parent / "static"
 _ASSETS = {
@@ -54,10 +54,10 @@ class ViewApp(App):
         self.routes["GET", "/api/changes"] = self._changes
         self._route("run", lambda run, _: run.overview(runs.prices))
         self._route("rollouts", _rollouts)
-        self._route("rollout", _rollout)
+        self._route("rollout", lambda run, asked: _rollout(run, asked, tokenizer))
         self._route("items", _items)
         self._route("tokens", lambda run, asked: _tokens(run, asked, tokenizer))
-        self._route("written", lambda run, asked: _written(run, asked, tokenizer))
+        self._route("written", lambda run, asked: _tokens(run, asked, tokenizer, as_written=True))
         self._route("compare", self._compare)
         self.routes["GET", "/api/experiment"] = self._of_folder(_experiment)
         self.routes["GET", "/api/search"] = self._of_folder(_search)
@@ -204,9 +204,11 @@ def _rollouts(run: LiveRun, asked: Parameters) -> Any:
         return {**page, "index": run.index.progress(database)}
 
 
-def _rollout(run: LiveRun, asked: Parameters) -> Any:
+def _rollout(run: LiveRun, asked: Parameters, tokenizer: Tokenizer | None) -> Any:
     from ludus.view.one import rollout_payload
 
+    if tokenizer is not None:
+        tokenizer.load()
     return rollout_payload(run.index, _id(asked), *_list_of(asked))
 
 
@@ -216,16 +218,17 @@ def _items(run: LiveRun, asked: Parameters) -> Any:
     return items_page(run.index, _id(asked), _number(asked, "skip", 0), asked.get("thread", ""))
 
 
-def _tokens(run: LiveRun, asked: Parameters, tokenizer: Tokenizer | None) -> Any:
+def _tokens(run: LiveRun, asked: Parameters, tokenizer: Tokenizer | None, *, as_written: bool = False) -> Any:
+    """Tokens as text if the tokenizer is loaded, else as ids with a note. `stale` makes the page ask again."""
     from ludus.view.trainer import trainer_payload
-
-    return trainer_payload(run.index, _id(asked), tokenizer)
-
-
-def _written(run: LiveRun, asked: Parameters, tokenizer: Tokenizer | None) -> Any:
     from ludus.view.written import written_payload
 
-    return written_payload(run.index, _id(asked), tokenizer)
+    payload = written_payload if as_written else trainer_payload
+    if tokenizer is None:
+        return payload(run.index, _id(asked), None)
+    tokenizer.load()
+    stale, note = tokenizer.is_loading(), tokenizer.note()
+    return {**payload(run.index, _id(asked), None if note else tokenizer), "stale": stale, "tokenizer_note": note}
 
 
 def _list_of(asked: Parameters) -> tuple[str, str]:

@@ -23,7 +23,8 @@ from ludus.view.listing import rollouts_page
 from ludus.view.live import LiveRuns, runs_payload
 from ludus.view.live_run import LiveRun
 from ludus.view.one import items_page, rollout_payload
-from ludus.view.trainer import Tokenizer, trainer_payload
+from ludus.view.tokenizer import Tokenizer
+from ludus.view.trainer import trainer_payload
 from ludus.view.written import written_payload
 
 #: How many rollouts of each run a page holds, and how many one list of the page.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from ludus.http.listening import Listening, address, bind
 from ludus.view.app import ViewApp
 from ludus.view.live import LiveRuns
+from ludus.view.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from ludus.store.prices import Price
     from ludus.view.play import PlayRoom
-    from ludus.view.trainer import Tokenizer
 
 HOST = "127.0.0.1"
 
@@ -36,7 +36,8 @@ class Viewer:
         play_model: str | None = None,
     ) -> None:
         self.runs = LiveRuns(paths, prices or {})
-        self.app = ViewApp(self.runs, _tokenizer(tokenizer), _play_room(play, play_model))
+        decoder = Tokenizer(tokenizer) if tokenizer is not None else None
+        self.app = ViewApp(self.runs, decoder, _play_room(play, play_model))
         self._socket = bind("ludus view", HOST, port)
         self.url = address(HOST, self._socket.getsockname()[1])
         self._listening = Listening(self.app, self._socket)
@@ -56,14 +57,6 @@ class Viewer:
             await self.app.play.close()
         await self._listening.stop()
         self.runs.stop()
-
-
-def _tokenizer(name: str | None) -> Tokenizer | None:
-    if name is None:
-        return None
-    from ludus.view.trainer import Tokenizer
-
-    return Tokenizer(name)
 
 
 def _play_room(environments: list[str] | None, model: str | None) -> PlayRoom | None:

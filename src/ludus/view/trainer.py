@@ -5,13 +5,11 @@ The sequences are those of `rollout.sequences()`. A record holds no tokenizer: w
 
 from __future__ import annotations
 
-import threading
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from ludus.data.advantages import group_mean, z_score
-from ludus.errors import UserError, missing_extra
+from ludus.errors import UserError
 from ludus.record import Row
 from ludus.store.statistics import finite_number
 from ludus.tokens import Sequence, sequences
@@ -19,6 +17,7 @@ from ludus.view.entropy import call_entropies, mean
 from ludus.view.facts import items_of
 from ludus.view.index import RunIndex
 from ludus.view.one import clipped, read_row
+from ludus.view.tokenizer import Tokenizer
 
 #: The most tokens of one rollout that a page shows, and the most members of a group that are read.
 MAX_TOKENS = 30_000
@@ -30,38 +29,6 @@ _AROUND = 12
 
 #: How many ids after a break are turned into text, to see whether only the ids differ.
 MAX_RETOKENIZED = 2000
-
-
-class Tokenizer:
-    """Turns ids into text, with a tokenizer of the package transformers that lies on this machine."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._loaded: Any = None
-        self._loading = threading.Lock()
-
-    def pieces(self, ids: list[int]) -> list[str]:
-        """The text of each token."""
-        tokenizer = self._load()
-        return [str(tokenizer.decode([token])) for token in ids]
-
-    def _load(self) -> Any:
-        with self._loading:
-            if self._loaded is None:
-                try:
-                    from transformers import AutoTokenizer
-                except ImportError as error:
-                    raise missing_extra("transformers", "train", package="transformers") from error
-                path = Path(self.name)
-                gguf = {"gguf_file": path.name} if path.suffix == ".gguf" else {}
-                try:
-                    self._loaded = AutoTokenizer.from_pretrained(str(path.parent if gguf else path), **gguf)
-                except (OSError, ValueError) as error:
-                    why = str(error).splitlines()[0][:200]
-                    raise UserError(
-                        f"cannot load the tokenizer {self.name}: {why}", "Name a folder: --tokenizer DIR"
-                    ) from error
-            return self._loaded
 
 
 def trainer_payload(index: RunIndex, rollout: int, tokenizer: Tokenizer | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ludus.view.entropy import answer_logprobs
 from ludus.view.facts import items_of
 from ludus.view.index import RunIndex
 from ludus.view.one import read_row
-from ludus.view.trainer import Tokenizer
+from ludus.view.tokenizer import Tokenizer
 
 #: The most tokens of one rollout, and the most alternatives of one token.
 MAX_TOKENS = 30_000

@@ -14,7 +14,7 @@ import { Timeline, turnsOf } from "./timeline";
 import { Tokens } from "./tokens";
 import { Loading, Outcome, Pairs, Problem, Tabs } from "./ui";
 import { transcriptsOf, VerdictEnd } from "./verdict";
-import { WrittenBlocks, WrittenLegend, type Written } from "./written";
+import { WrittenBlocks } from "./written";
 
 export function Rollout({ run, id, given }: { run: string; id: number; given: Record<string, string> }) {
   const query = given.q ?? "", sort = given.sort ?? "order";
@@ -102,12 +102,6 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
   }, [wanted]);
   const hasTokens = Boolean(data.facts.has_tokens) || data.items.some((item) => Array.isArray(item.content) && item.content.some((part: Item) => part?.logprobs?.length));
   const [byToken, setByToken] = useState(false);
-  const [written, setWritten] = useState<Written | null>(null);
-  const showTokens = async () => {
-    setByToken(!byToken);
-    if (written) return;
-    try { setWritten(await ask<Written>("written", { run, id: data.id })); } catch (error) { setProblem((error as Error).message); }
-  };
   const steps = Math.min(blocks.length, 2000);
   useKeys({
     r: () => setUpTo((now) => (now === null ? 1 : null)),
@@ -126,13 +120,13 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
           <input type="range" aria-label="Step of the replay" min={0} max={steps} value={upTo} onInput={(event) => setUpTo(Number(event.currentTarget.value))} />
           <button type="button" onClick={() => setUpTo(Math.min(upTo + 1, steps))}>Next step</button>
           <span class="quiet">{upTo} of {steps}</span></>}
-        {upTo === null && hasTokens && <button type="button" aria-pressed={byToken} onClick={() => void showTokens()}>Token probabilities</button>}
+        {upTo === null && hasTokens && <button type="button" aria-pressed={byToken} onClick={() => setByToken(!byToken)}>Token probabilities</button>}
       </div>
       {data.tools.length > 0 && <details class="offered"><summary>{plural(data.tools.length, "tool")} offered: {visible(data.tools.map((tool) => String(tool.name ?? tool.type)).join(", ").slice(0, 200))}</summary>
         <JsonView value={data.tools} /></details>}
       {blocksOf(data.prompt).map((block) => <ItemView key={`p${block.at}`} block={block} words={words} />)}
       {data.items_total > 0 && <div class="divider"><span>{ownPrompt(items[0]) ? "the program begins with its own prompt" : "the model answers"}</span></div>}
-      {byToken && written && upTo === null ? <><WrittenLegend written={written} /><WrittenBlocks blocks={visibleBlocks} items={items} calls={data.calls} written={written} words={words} /></>
+      {byToken && upTo === null ? <WrittenBlocks run={run} id={data.id} blocks={visibleBlocks} items={items} calls={data.calls} words={words} />
         : visibleBlocks.map((block) => <Fragment key={block.at}>{marks.has(block.at) && <p class="restored">{marks.get(block.at)}</p>}
         <ItemView block={block} words={words} turnReward={rewards.get(block.at)} /></Fragment>)}
       {data.failure && upTo === null && <div class={`item ${early ? "" : "failure"}`}><h3>{early ? "ended early" : `failed in stage ${visible(String(data.failure.stage))}: ${visible(String(data.failure.kind))}`}</h3>

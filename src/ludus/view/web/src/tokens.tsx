@@ -4,7 +4,7 @@ import { plural, reward, whole } from "./format";
 import { useAnswer } from "./live";
 import { visible } from "./text";
 import { Empty, Loading, Pairs, Problem, Stat } from "./ui";
-import { surprise } from "./written";
+import { NoText, surprise } from "./written";
 
 interface Sequence {
   length: number; trained: number; ids: number[]; mask: number[]; logprobs: (number | null)[];
@@ -17,7 +17,7 @@ interface Call {
 }
 interface Break { call: number; at: number; length: number; why: string[]; before: number[]; after: number[]; before_text?: string; after_text?: string }
 interface Trainer {
-  sequences: Sequence[]; calls: Call[]; calls_total: number; spans: Span[]; breaks: Break[]; tokenizer: string | null; missing: number[]; mask: string | null;
+  sequences: Sequence[]; calls: Call[]; calls_total: number; spans: Span[]; breaks: Break[]; tokenizer: string | null; tokenizer_note?: string | null; missing: number[]; mask: string | null;
   advantage: { group: number; rewards: number[]; minus_mean: number; z_score: number; signal: boolean } | null;
 }
 const COLOURS: [string, string][] = [["mask", "loss mask"], ["logprob", "logprob"], ["entropy", "entropy"], ["call", "model call"], ["policy", "policy version"], ["advantage", "advantage"]];
@@ -58,7 +58,7 @@ export function Tokens({ run, id, has }: { run: string; id: number; has: boolean
       <div class="chips" role="group" aria-label="Colour by">
         {COLOURS.filter(([name]) => name !== "entropy" || byToken).map(([name, shown]) => <button type="button" key={name} aria-pressed={by === name} onClick={() => setBy(name)}>{shown}</button>)}</div>
       <Legend by={by} policies={policies} data={data} />
-      {!data.tokenizer && <p class="quiet small">Ids are shown as numbers. Text needs the tokenizer: <code>ludus view RUN --tokenizer DIR</code></p>}
+      {!data.tokenizer && <NoText note={data.tokenizer_note} />}
       {data.sequences.map((sequence, index) => <section key={index}>
         <h2>Sequence {index + 1} <span class="quiet">{plural(sequence.length, "token")}, {whole(sequence.trained)} trained on</span></h2>
         <Ids sequence={sequence} spans={data.spans.filter((span) => span.sequence === index)} by={by} policies={policies} advantage={data.advantage?.minus_mean ?? null} />
