@@ -173,6 +173,18 @@ def test_a_configuration_without_a_model_parses():
     assert config.policy_model.responses_api_models.openai_model.openai_base_url == ""
 
 
+def test_the_file_of_settings_can_be_skipped(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "env.yaml").write_text("hf_token: secret")
+
+    def token(**options) -> str | None:
+        sources = GlobalConfigDictParserConfig(initial_global_config_dict={}, skip_load_from_cli=True, **options)
+        return GlobalConfigDictParser().parse(sources).get("hf_token")
+
+    assert token() == "secret"
+    assert token(skip_load_from_dotenv=True) is None
+
+
 def test_a_free_port_lies_in_the_configured_range(monkeypatch):
     monkeypatch.setenv("NEMO_GYM_CONFIG_DICT", "{port_range_low: 13000, port_range_high: 13099}")
     assert 13000 <= find_open_port() <= 13099

@@ -240,6 +240,17 @@ def test_a_name_is_looked_up_in_the_configuration_of_the_process(monkeypatch):
     assert resolve_provider_config("box") == {"local": {"concurrency": 3}}
 
 
+@pytest.mark.parametrize("module", ["nemo_gym.global_config", "nemo_gym.sandbox.config"])
+def test_a_double_of_the_configuration_is_used_at_both_places(module: str, monkeypatch):
+    monkeypatch.setattr(f"{module}.get_global_config_dict", lambda: BLOCKS)
+    assert resolve_provider_config("box") == {"docker": {"concurrency": 2}}
+
+
+def test_an_access_may_hold_the_block_of_its_provider():
+    connection = DirectSandboxConnection(provider_config_ref={"local": {}}, descriptor={"id": "x"})
+    assert resolve_provider_config(connection.provider_config_ref) == {"local": {}}
+
+
 @pytest.mark.parametrize("block", [{}, {"docker": {}, "local": {}}, {"default_metadata": {}}, {"docker": "latest"}])
 def test_a_block_without_exactly_one_provider_is_refused(block: dict[str, Any]):
     with pytest.raises(ValueError, match="sandbox provider"):

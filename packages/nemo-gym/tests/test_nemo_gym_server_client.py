@@ -5,7 +5,7 @@ import pickle
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from nemo_gym.config_types import BaseServerConfig
@@ -143,6 +143,48 @@ async def test_the_status_is_not_looked_at_and_its_error_is_aiohttps(port):
         await raise_for_status(reply)
     assert json.loads(caught.value.response_content)["path"] == "/status/503"
     assert pickle.loads(pickle.dumps(caught.value)).status == 503
+
+
+async def test_the_error_of_a_reply_has_aiohttps_name(port):
+    reply = await client_of(tree_of(port)).post(server_name="tools", url_path="/status/500", json={})
+    with pytest.raises(aiohttp.ClientResponseError) as caught:
+        await raise_for_status(reply)
+    assert type(caught.value).__name__ == "ClientResponseError"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("own"), aiohttp.ClientResponseError(MagicMock(), (), status=404)])
+async def test_the_error_of_a_response_double_is_raised_with_the_body(error):
+    response = MagicMock(ok=False, status=404, read=AsyncMock(return_value=b"gone"))
+    response.raise_for_status.side_effect = error
+    with pytest.raises(type(error)) as caught:
+        await raise_for_status(response)
+    assert caught.value is error
+    assert caught.value.response_content == b"gone"
+
+
+async def test_a_response_double_without_an_error_raises_aiohttps():
+    response = MagicMock(ok=False, status=404, read=AsyncMock(return_value=b"gone"))
+    with pytest.raises(aiohttp.ClientResponseError) as caught:
+        await raise_for_status(response)
+    assert (caught.value.status, caught.value.response_content) == (404, b"gone")
+
+
+async def test_a_client_sends_through_a_double_of_the_modules_request(monkeypatch):
+    double = AsyncMock(return_value=MagicMock(ok=True))
+    monkeypatch.setattr("nemo_gym.server_utils.request", double)
+    params = NeMoGymResponseCreateParamsNonStreaming(input="hi")
+    reply = await client_of(tree_of(9)).post(server_name="tools", url_path="/x", json=params, cookies={"a": "b"})
+    assert reply is double.return_value
+    sent = double.await_args.kwargs
+    assert (sent["method"], sent["url"], sent["json"]) == ("POST", "http://127.0.0.1:9/x", {"input": "hi"})
+    assert (sent["cookies"], sent["_internal"]) == ({"a": "b"}, True)
+
+
+async def test_a_client_sends_through_a_double_of_the_shared_client(monkeypatch):
+    shared = MagicMock(request=AsyncMock(return_value=MagicMock(ok=True)))
+    monkeypatch.setattr("nemo_gym.server_utils.get_global_aiohttp_client", lambda: shared)
+    await client_of(tree_of(9)).get(server_name="tools", url_path="/x")
+    assert shared.request.await_args.args == ("GET", "http://127.0.0.1:9/x")
 
 
 async def test_a_server_that_does_not_answer_raises_an_error_of_aiohttp():

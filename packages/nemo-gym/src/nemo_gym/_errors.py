@@ -51,10 +51,10 @@ def _cause(content: bytes) -> str:
 def response_error(status: int, content: bytes) -> RolloutError:
     """The error for a reply with a status of 400 or more; one of aiohttp's, too, if aiohttp is installed."""
     try:
-        from nemo_gym._aiohttp_errors import ServerResponseError
+        from nemo_gym._aiohttp_errors import ClientResponseError
     except ModuleNotFoundError:
         return RolloutError(status, content)
-    return ServerResponseError(status, content)
+    return ClientResponseError(status, content)
 
 
 def connection_error(failure: Failure) -> RolloutError:

@@ -15,7 +15,7 @@ class DirectSandboxConnection(_Strict):
     """The provider's block of the configuration, and the descriptor for `AsyncSandbox.connect`."""
 
     kind: Literal["direct"] = "direct"
-    provider_config_ref: str
+    provider_config_ref: str | dict[str, Any]  #: the name of a block, or the block itself
     descriptor: dict[str, Any]
 
 

@@ -58,7 +58,7 @@ _configuration: ContextVar[DictConfig | None] = ContextVar("nemo_gym_configurati
 @dataclass
 class GlobalConfigDictParserConfig:
     """The sources of the configuration: a dictionary (OmegaConf's or a plain one), a file in place of `env.yaml`, and
-    the command line unless it is skipped.
+    the command line. The last two can be skipped.
     """
 
     #: A dictionary for commands that call no model: it gives the policy's settings values.
@@ -69,6 +69,7 @@ class GlobalConfigDictParserConfig:
     dotenv_path: Path | str | None = None
     initial_global_config_dict: Any = None
     skip_load_from_cli: bool = False
+    skip_load_from_dotenv: bool = False
 
 
 class GlobalConfigDictParser:
@@ -98,9 +99,9 @@ class GlobalConfigDictParser:
         """The configuration of a dictionary alone: without command line and without `env.yaml`."""
         return self.parse(
             GlobalConfigDictParserConfig(
-                dotenv_path=os.devnull,
                 initial_global_config_dict=initial_global_config_dict,
                 skip_load_from_cli=True,
+                skip_load_from_dotenv=True,
             )
         )
 
@@ -122,7 +123,8 @@ def _read(options: GlobalConfigDictParserConfig) -> DictConfig:
     arguments = (
         [] if options.skip_load_from_cli else [argument for argument in sys.argv[1:] if argument.startswith("+")]
     )
-    env_file = Path(options.dotenv_path) if options.dotenv_path is not None else None
+    dotenv = os.devnull if options.skip_load_from_dotenv else options.dotenv_path
+    env_file = Path(dotenv) if dotenv is not None else None
     tree = read_config(arguments, initial=options.initial_global_config_dict, env_file=env_file, check=False).tree
     head = tree.get(HEAD_SERVER_KEY_NAME)
     address = {"host": tree.get("default_host") or DEFAULT_HOST, "port": HEAD_PORT}

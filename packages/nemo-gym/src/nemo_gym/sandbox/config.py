@@ -44,17 +44,18 @@ def provider_of(block: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def _block(ref: str | Mapping[str, Any], named_configs: Mapping[str, Any] | None) -> dict[str, Any]:
     if not isinstance(ref, str):
         return _plain(ref)
-    blocks = named_configs if named_configs is not None else _configuration()
+    blocks = named_configs if named_configs is not None else get_global_config_dict()
     block = blocks.get(ref)
     if block is None:
         raise ValueError(f"the configuration has no sandbox block {ref!r}: add {ref}: {{PROVIDER: {{...}}}}")
     return _plain(block)
 
 
-def _configuration() -> Mapping[str, Any]:
-    from nemo_gym.global_config import get_global_config_dict
+def get_global_config_dict() -> Mapping[str, Any]:
+    """This process's configuration. A test may replace it here or in `nemo_gym.global_config`."""
+    from nemo_gym import global_config
 
-    return get_global_config_dict()
+    return global_config.get_global_config_dict()
 
 
 def _plain(block: Any) -> dict[str, Any]:
