@@ -13,6 +13,8 @@ import viewed_runs
 import waiting
 from viewing import Visitor, viewing
 
+import ludus
+
 pytestmark = pytest.mark.slow
 
 
@@ -67,6 +69,14 @@ def test_a_collection_is_paused_resumed_and_stopped(tmp_path: Path):
             collecting.kill()
     assert not (output / "control.json").exists()
     assert (output / "metrics.json").exists()
+
+
+def test_a_run_with_automatic_concurrency_shows_auto_and_not_a_number(tmp_path: Path):
+    output, script = tmp_path / "first", tmp_path / "answers.yaml"
+    script.write_text("- done\n")
+    ludus.collect("mcqa", model=f"scripted:{script}", concurrency="auto", limit=1, output=output)
+    with viewed_runs.being_written(output), viewing(tmp_path) as viewer:
+        assert Visitor(viewer).ask("runs")["runs"][0]["state"]["control"]["most"] == "auto"
 
 
 def test_a_paused_run_has_no_speed_and_pages_are_told_of_a_pause_by_somebody_else(tmp_path: Path):

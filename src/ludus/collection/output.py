@@ -73,7 +73,8 @@ def write_start(files: Files, plan: CollectionPlan, run_identity: dict[str, Any]
 def _start_options(plan: CollectionPlan, tasks: int) -> dict[str, Any]:
     """The options in run.json."""
     options = plan.options
-    started: dict[str, Any] = {"repeats": options.play.repeats, "concurrency": plan.concurrency}
+    concurrency = "auto" if options.engine.is_adaptive else plan.concurrency
+    started: dict[str, Any] = {"repeats": options.play.repeats, "concurrency": concurrency}
     started |= {"workers": options.engine.workers or 1, "checkpoint": plan.checkpoint}
     if options.engine.ray is not None:
         started["ray"] = options.engine.ray

@@ -1,5 +1,5 @@
 // The small parts that all pages share.
-import type { ComponentChildren } from "preact";
+import { Fragment, type ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { reward as rewardText, percent, whole } from "./format";
 import type { Counts } from "./api";
@@ -106,9 +106,12 @@ export function Tabs({ tabs, now, onPick, label }: {
 }
 
 export function Stat({ name, children, note }: { name: string; children: ComponentChildren; note?: ComponentChildren }) {
-  return <div class="stat"><dt>{name}</dt><dd>{children}{note && <small>{note}</small>}</dd></div>;
+  return <div class="stat"><dt>{breakable(name)}</dt><dd>{children}{note && <small>{note}</small>}</dd></div>;
 }
 
+/** A name that may break after an underscore, and not inside a word. */
+const breakable = (name: string) => name.split(/(?<=_)/).map((part, at) => <Fragment key={at}>{at > 0 && <wbr />}{part}</Fragment>);
+
 export function Pairs({ rows }: { rows: [string, ComponentChildren][] }) {
-  return <dl class="pairs">{rows.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>;
+  return <dl class="pairs">{rows.map(([name, value]) => <div key={name}><dt>{breakable(name)}</dt><dd>{value}</dd></div>)}</dl>;
 }
