@@ -1,7 +1,7 @@
 """What `nemo_gym.rollout_collection` says about rows: failures, environment servers, trajectories."""
 
 import json
-from unittest.mock import patch
+from unittest.mock import AsyncMock, MagicMock, patch
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,7 @@ from nemo_gym.rollout_collection import (
     NG_TERMINAL_KEY,
     DispatchLatencyTracker,
     RolloutCollectionConfig,
+    RolloutCollectionHelper,
     _attach_trajectory_record,
     _build_trajectory_record,
     _environment_server_for_agent,
@@ -33,7 +34,10 @@ from nemo_gym.rollout_observability import (
     ToolCallObservation,
     TrajectoryRecord,
 )
+from nemo_gym.server_utils import ServerClient
 from omegaconf import OmegaConf
+
+from ludus.runtime.encoding import encode
 
 EPISODE = {
     "episode_id": {"rollout_id": "3-0", "attempt": 0},
@@ -114,6 +118,66 @@ def test_the_options_of_a_collection_have_defaults():
     config = RolloutCollectionConfig(agent_name="a", input_jsonl_fpath="in.jsonl", output_jsonl_fpath="out.jsonl")
     assert (config.num_repeats, config.responses_create_params, config.environment_routing_mode) == (None, {}, "agent")
     assert RolloutCollectionConfig(num_repeats={"a": 2, "_default": 1}).num_repeats == {"a": 2, "_default": 1}
+
+
+RESPONSE = {
+    "id": "r",
+    "created_at": 0,
+    "model": "m",
+    "object": "response",
+    "output": [{"type": "message", "id": "m", "role": "assistant", "content": []}],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+}
+
+
+def options_in(folder, rows: int) -> RolloutCollectionConfig:
+    row = {"responses_create_params": {"input": "q"}, "agent_ref": {"name": "my_agent"}}
+    source = folder / "in.jsonl"
+    source.write_text("".join(json.dumps({**row, "number": number}) + "\n" for number in range(rows)))
+    return RolloutCollectionConfig(input_jsonl_fpath=str(source), output_jsonl_fpath=str(folder / "out.jsonl"))
+
+
+def lines_of(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_a_clients_double_plays_the_rows_of_a_collection(tmp_path):
+    async def post(server_name: str, url_path: str, json: dict):
+        assert (server_name, url_path) == ("my_agent", "/run")
+        if json["number"] == 1:
+            return MagicMock(ok=False, status=503, read=AsyncMock(return_value=b"busy"))
+        result = {**json, "response": RESPONSE, "reward": 1.0}
+        return MagicMock(ok=True, read=AsyncMock(return_value=encode(result)))
+
+    class Helper(RolloutCollectionHelper):
+        def setup_server_client(self, head_server_config=None):
+            return MagicMock(spec=ServerClient, post=post)
+
+    rollouts = await Helper().run_from_config(options_in(tmp_path, rows=3))
+    assert sorted(row["number"] for row in rollouts) == [0, 2]
+    assert lines_of(tmp_path / "out.jsonl") == rollouts
+    (failure,) = lines_of(failures_path_for(tmp_path / "out.jsonl"))
+    assert (failure["number"], failure[NG_FAILURE_CLASS_KEY]) == (1, "agent_request_failed")
+    assert (failure["_ng_failure_http_status"], failure["_ng_failure_response_body"]) == (503, "busy")
+    assert "reward" not in failure
+    (metrics,) = json.loads((tmp_path / "out_aggregate_metrics.json").read_text())
+    assert metrics["agent_metrics"]["mean/reward"] == 1.0
+
+
+async def test_overridden_examples_are_observed_if_the_configuration_says_so(tmp_path):
+    class Helper(RolloutCollectionHelper):
+        def run_examples(self, examples, head_server_config=None, **options):
+            async def played(row):
+                return row, {"reward": 0.5, "response": RESPONSE}
+
+            return [played(row) for row in examples]
+
+    with patch("nemo_gym.rollout_collection.get_global_config_dict", return_value={"observability_enabled": True}):
+        (rollout,) = await Helper().run_from_config(options_in(tmp_path, rows=1))
+    assert (rollout["_ng_task_index"], rollout["ng_trajectory"]["rollout_id"]) == (0, "0-0")
+    assert rollout["ng_perf"]["num_turns"] == 1
 
 
 def test_an_environment_server_fronts_the_agents_that_its_fields_name():

@@ -50,14 +50,17 @@ class Expansion:
         return self.repeats.get(agent, self.repeats.get(DEFAULT, 1))
 
 
-def materialized(source: Path, expansion: Expansion, agents: dict[str, str]) -> Iterator[Row]:
-    """The row of every rollout, as its agent gets it. Raises with file and line for a bad row."""
+def materialized(source: Path, expansion: Expansion, agents: dict[str, str] | None) -> Iterator[Row]:
+    """The row of every rollout, as its agent gets it. Raises with file and line for a bad row.
+
+    Without `agents`, rows may name any agent.
+    """
     with Source(source) as opened:
         yield from _expanded(opened.lines, source, expansion, agents)
 
 
 def _expanded(
-    lines: Iterator[tuple[int, bytes]], source: Path, expansion: Expansion, agents: dict[str, str]
+    lines: Iterator[tuple[int, bytes]], source: Path, expansion: Expansion, agents: dict[str, str] | None
 ) -> Iterator[Row]:
     tasks: dict[bytes, int] = {}
     counts: Counter[int] = Counter()
@@ -67,7 +70,7 @@ def _expanded(
         name = agent_of(row) or expansion.agent
         if not name:
             raise UserError(f"{where}: the row names no agent", "Name one for all: +agent_name=NAME")
-        if name not in agents:
+        if agents is not None and name not in agents:
             raise UserError(f"{where}: no agent {name} is running", did_you_mean(name, agents))
         task = row.get(TASK)
         if not isinstance(task, int):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, TypeVar
 
 from ludus_nemo_gym.agent_servers import find_running
@@ -28,12 +31,13 @@ from nemo_gym._failed_rows import (
     migrate_invalid_judge_main_rows,
     observed_elapsed,
 )
+from nemo_gym._hooked_collection import collect_with_hooks, play_by_name
 from nemo_gym._results import Row
 from nemo_gym._servers import Played, play, servers_at
 from nemo_gym._trajectories import PERF, TRAJECTORY, build_trajectory, performance, trajectory_identity
-from nemo_gym.global_config import get_global_config_dict
+from nemo_gym.global_config import OBSERVABILITY_ENABLED_KEY_NAME, get_global_config_dict
 from nemo_gym.rollout_observability import TrajectoryRecord
-from nemo_gym.server_utils import HEAD_SERVER_KEY_NAME, BaseServerConfig
+from nemo_gym.server_utils import HEAD_SERVER_KEY_NAME, BaseServerConfig, ServerClient, setup_server_client
 
 __all__ = [
     "NG_FAILURE_CLASS_KEY",
@@ -82,22 +86,34 @@ class RolloutCollectionHelper:
 
     for finished in RolloutCollectionHelper().run_examples(rows, head_server_config):
         row, result = await finished
+
+    A subclass may override two hooks: `setup_server_client`, whose client then sends every row, and `run_examples`,
+    which then plays the rows of `run_from_config`.
     """
 
+    def setup_server_client(self, head_server_config: BaseServerConfig | None = None) -> ServerClient:
+        """A client for the servers of a head that runs."""
+        return setup_server_client(head_server_config)
+
     def run_examples(
-        self, examples: Sequence[Row], head_server_config: BaseServerConfig | None = None
+        self,
+        examples: Sequence[Row],
+        head_server_config: BaseServerConfig | None = None,
+        semaphore: AbstractAsyncContextManager[Any] | None = None,
     ) -> Iterator[Awaitable[Played]]:
         """Awaitables in completion order, each of the given row and its result.
 
         Awaiting a failed rollout raises and does not affect the others. Agents that `RunHelper` started in this process
-        are called directly. Agents of another process are found through the head and called over HTTP.
+        are called directly. Agents of another process are found through the head and called over HTTP. `semaphore`
+        limits the rollouts in flight.
         """
-        servers = servers_at(head_server_config.port if head_server_config is not None else None)
-        head = _RemoteHead(head_server_config)
-        played: list[asyncio.Future[Played]] = [
-            asyncio.wrap_future(servers.play(row)) if servers is not None else asyncio.ensure_future(head.play(row))
-            for row in examples
-        ]
+        start = self._player(head_server_config)
+
+        async def play_one(row: Row) -> Played:
+            async with semaphore or contextlib.nullcontext():
+                return await start(row)
+
+        played = [asyncio.ensure_future(play_one(row)) for row in examples]
         for result in played:
             result.add_done_callback(_retrieve_exception)
         return asyncio.as_completed(played)
@@ -112,6 +128,12 @@ class RolloutCollectionHelper:
         from ludus_nemo_gym.eval_commands import collect_options
 
         options = collect_options(config.model_dump(exclude_none=True), str(config.input_jsonl_fpath))
+        if self._is_replaced("run_examples") or self._is_replaced("setup_server_client"):
+            tree = get_global_config_dict()
+            observe = _attach_trajectory_record if tree.get(OBSERVABILITY_ENABLED_KEY_NAME) else _unobserved
+            semaphore = asyncio.Semaphore(options.concurrency)
+            play = functools.partial(self.run_examples, head_server_config=head_server_config, semaphore=semaphore)
+            return await collect_with_hooks(options, play, observe)
         running = await find_running(_head_url(head_server_config))
         collection = RemoteCollection(options, running)
         try:
@@ -124,6 +146,26 @@ class RolloutCollectionHelper:
         finally:
             collection.close()
         return list(read_rollouts(collection.files.rollouts))
+
+    def _player(self, head_server_config: BaseServerConfig | None) -> Callable[[Row], Awaitable[Played]]:
+        """What plays one row."""
+        if self._is_replaced("setup_server_client"):
+            return functools.partial(play_by_name, self.setup_server_client(head_server_config))
+        servers = servers_at(head_server_config.port if head_server_config is not None else None)
+        if servers is not None:
+            return lambda row: asyncio.wrap_future(servers.play(row))
+        return _RemoteHead(head_server_config).play
+
+    def _is_replaced(self, hook: str) -> bool:
+        """Whether a subclass or a test has put its own function in place of a hook."""
+        return getattr(getattr(self, hook), "__func__", None) is not _HOOKS[hook]
+
+
+_HOOKS = {name: vars(RolloutCollectionHelper)[name] for name in ("run_examples", "setup_server_client")}
+
+
+def _unobserved(row: Row, result: Row) -> None:
+    """Add nothing to a result."""
 
 
 def _retrieve_exception(played: asyncio.Future[Played]) -> None:
