@@ -15,14 +15,15 @@ class _GarbageCollection:
         self._lock = threading.Lock()
         self._users = 0
         self._before = (0, 0, 0)
-        self._freezes = False
+        self._freezes = True
 
     def begin(self) -> None:
         with self._lock:
             self._users += 1
             if self._users == 1:
                 self._before = gc.get_threshold()
-                self._freezes = gc.get_freeze_count() == 0  # unfreezing would also unfreeze what the program froze
+                # Unfreezing would also unfreeze what the program froze. Counting walks over all of it: once is enough.
+                self._freezes = self._freezes and gc.get_freeze_count() == 0
                 if self._freezes:
                     gc.freeze()
                 gc.set_threshold(50000, 20, 100)

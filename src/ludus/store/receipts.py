@@ -16,6 +16,7 @@ import inspect
 import marshal
 import warnings
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -176,20 +177,22 @@ def _graders_in(source: bytes) -> Iterator[Path]:
             yield path
 
 
-def _imports(source: bytes) -> Iterator[str]:
+@lru_cache(maxsize=128)
+def _imports(source: bytes) -> list[str]:
     """The names of all modules that a source imports, at the top or inside functions."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # not Python: its bytes count, its imports do not
-        return
+        return []
+    names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+    return names
 
 
 def _task_digest(row: Row) -> str:

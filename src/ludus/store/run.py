@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -195,11 +196,10 @@ def _version(package: str) -> str | None:
 
 def _revision() -> dict[str, Any] | None:
     """The git commit of the current folder, and whether files were changed since; None outside a repository."""
+    command = ["git", "status", "--porcelain=v2", "--branch"]
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5)
-        changed = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, timeout=5)
+        status = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return (
-        {"commit": commit.stdout.strip(), "changed": bool(changed.stdout.strip())} if commit.returncode == 0 else None
-    )
+    commit = re.search(r"^# branch\.oid ([0-9a-f]+)$", status.stdout, re.MULTILINE)
+    return commit and {"commit": commit[1], "changed": bool(re.search(r"^[^#]", status.stdout, re.MULTILINE))}
