@@ -218,6 +218,16 @@ async def test_a_hosted_provider_without_its_key_says_so(name: str, key: str, mo
         await AsyncSandbox({name: {}}).start(SandboxSpec())
 
 
+def test_resources_of_a_mapping_are_read_as_attributes_and_as_keys():
+    resources = SandboxSpec(resources={"cpu": 2, "memory_mib": 512}).resources
+    assert (resources.cpu, resources["memory_mib"], resources.get("gpu", 0)) == (2, 512, 0)
+    assert resources == {"cpu": 2, "memory_mib": 512}
+    assert resources == SandboxResources(cpu=2, memory_mib=512)
+    assert len({resources, SandboxResources(cpu=2, memory_mib=512)}) == 1
+    with pytest.raises(KeyError):
+        _ = resources["cores"]
+
+
 # --- the configuration ---
 
 BLOCKS = {"box": {"docker": {"concurrency": 2}, "default_metadata": {"team": "rl"}}, "bare": {"ludus": None}}

@@ -30,6 +30,16 @@ def resolved_signature(function: Callable[..., Any], names: dict[str, Any] | Non
     return signature.replace(parameters=parameters, return_annotation=hints.get("return", signature.return_annotation))
 
 
+async def call_handler(handler: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of a handler. A plain function runs in a thread, as FastAPI runs it; it may return an awaitable."""
+    if inspect.iscoroutinefunction(handler):
+        return await handler(*args, **kwargs)
+    from starlette.concurrency import run_in_threadpool
+
+    result = await run_in_threadpool(handler, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result
+
+
 def with_request_type(handler: Callable[..., Any]) -> Callable[..., Any]:
     """A handler whose signature has FastAPI's `Request` and `Response` in place of their names."""
 

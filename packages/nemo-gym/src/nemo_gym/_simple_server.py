@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 from omegaconf import OmegaConf
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from ludus.errors import missing_extra
 from ludus.http.listening import Listening, address, bind
@@ -44,6 +44,8 @@ LIVENESS_PATHS = ("/", "/health", "/healthz", "/readyz", "/livez")
 
 class BaseServer(BaseModel):
     """A server with a configuration. `ray_enabled` has no effect: Ludus starts no Ray for a server."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     ray_enabled: ClassVar[bool | None] = None
 

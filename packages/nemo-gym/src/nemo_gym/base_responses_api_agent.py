@@ -26,7 +26,7 @@ from nemo_gym._agent_session_bodies import (
 )
 from nemo_gym._agent_sessions import AgentSessions
 from nemo_gym._client import redirected_base_url
-from nemo_gym._handlers import resolved_signature, with_request_type
+from nemo_gym._handlers import call_handler, resolved_signature, with_request_type
 from nemo_gym._simple_server import BaseServer, SimpleServer, fastapi
 from nemo_gym.base_resources_server import BaseRunRequest, BaseVerifyResponse
 from nemo_gym.config_types import (
@@ -242,7 +242,7 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
         async def in_context(*args: Any, **kwargs: Any) -> Any:
             bodies = [value for value in (*args, *kwargs.values()) if hasattr(value, "responses_create_params")]
             with rollout_context(self.rollout_id_from_run(bodies[0]) if bodies else current_rollout_id()):
-                return await run(*args, **kwargs)
+                return await call_handler(run, *args, **kwargs)
 
         in_context.__signature__ = resolved_signature(run)  # type: ignore[attr-defined]
         return in_context

@@ -5,14 +5,13 @@ A failed judge is no reward: the reply names the failure (`_ng_failure_class`), 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from nemo_gym._handlers import resolved_signature
+from nemo_gym._handlers import call_handler, resolved_signature
 from nemo_gym.server_utils import get_response_json, raise_for_status
 
 T = TypeVar("T")
@@ -53,11 +52,7 @@ def judge_failsafe(verify_fn: Callable[..., Any]) -> Callable[..., Awaitable[Any
     @wraps(verify_fn)
     async def verify(*args: Any, **kwargs: Any) -> Any:
         try:
-            if inspect.iscoroutinefunction(verify_fn):
-                return await verify_fn(*args, **kwargs)
-            from starlette.concurrency import run_in_threadpool
-
-            return await run_in_threadpool(verify_fn, *args, **kwargs)
+            return await call_handler(verify_fn, *args, **kwargs)
         except JudgeError as error:
             from starlette.responses import JSONResponse
 

@@ -43,6 +43,20 @@ class SandboxResources:
             raise ValueError(f"unknown sandbox resources: {', '.join(unknown)}. Known: {', '.join(known)}")
         return cls(**values)
 
+    def __getitem__(self, name: str) -> Any:
+        """A resource by its name: a spec may be made of a mapping, and authors read it as one."""
+        return vars(self)[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A resource by its name; `default` if the spec leaves it to the provider."""
+        value = getattr(self, name, None)
+        return default if value is None else value
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Mapping):
+            return {name: value for name, value in vars(self).items() if value is not None} == dict(other)
+        return vars(self) == vars(other) if isinstance(other, SandboxResources) else NotImplemented
+
 
 @dataclass(frozen=True)
 class SandboxSpec:
