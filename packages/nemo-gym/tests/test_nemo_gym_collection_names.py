@@ -36,6 +36,7 @@ from nemo_gym.rollout_observability import (
 )
 from nemo_gym.server_utils import ServerClient
 from omegaconf import OmegaConf
+from pydantic import BaseModel
 
 from ludus.runtime.encoding import encode
 
@@ -302,6 +303,27 @@ def test_observations_and_captured_calls_are_joined():
     perf = _attach_trajectory_record(result)["ng_perf"]
     assert perf["token_observability_coverage"] == 0.5
     assert (perf["input_tokens"], perf["total_tokens"], perf["total_latency_ms"]) == (1, 1, 50.0)
+
+
+@pytest.mark.parametrize("shape", [lambda calls: calls, lambda calls: {"records": calls}])
+def test_captured_calls_may_be_a_bare_list_or_have_another_name(shape):
+    result = {"reward": 1.0, "ng_model_call_capture": shape([{"model_call_id": "1"}])}
+    assert [call.model_call_id for call in _build_trajectory_record(ROW, result).model_calls] == ["1"]
+
+
+def test_a_trajectory_is_attached_by_keywords_and_to_the_fields_of_a_model():
+    result = {"reward": 1.0, "response": {"output": OUTPUT}}
+    assert _attach_trajectory_record(result=result, row=ROW, enabled=True) is result
+    assert result["ng_trajectory"]["rollout_id"] == "3-1-a2"
+
+    class Verdict(BaseModel):
+        reward: float
+        response: dict
+
+    verdict = Verdict(reward=1.0, response={"output": OUTPUT})
+    assert _attach_trajectory_record(ROW, verdict)["ng_perf"]["num_turns"] == 2
+    with pytest.raises(TypeError, match="needs the result"):
+        _attach_trajectory_record()
 
 
 def test_a_trajectory_of_the_agent_is_kept_and_gets_its_ids():

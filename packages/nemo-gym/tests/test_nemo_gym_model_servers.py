@@ -183,6 +183,17 @@ def test_a_rollout_without_captured_calls_has_a_gap(tmp_path: Path):
     assert aggregate_model_call_metrics([])["num_model_calls"] == 0
 
 
+def test_a_record_finds_its_captured_calls_by_its_own_id_and_arguments_have_any_order(tmp_path: Path):
+    store = CaptureStore(tmp_path)
+    store.append(ModelCallRecord(rollout_id="7-2", model_call_id="c"))
+    own = {"_ng_task_index": 7, "_ng_rollout_index": 2}
+    for arguments in ((own, store), (store, "7-2", {}), ("7-2", {}, tmp_path), ({}, "7-2", str(tmp_path))):
+        capture = merge_model_call_capture_into_record(*arguments)["ng_model_call_capture"]
+        assert (capture["rollout_id"], [call["model_call_id"] for call in capture["calls"]]) == ("7-2", ["c"])
+    with pytest.raises(TypeError, match="a capture needs the record"):
+        merge_model_call_capture_into_record(store, "7-2")
+
+
 def test_an_application_of_an_author_can_capture_calls_too(tmp_path: Path):
     app = FastAPI()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ludus.store.statistics import finite_number
+from nemo_gym._trajectories import captured_calls
 from nemo_gym.config_types import ConfigError
 
 Record = Mapping[str, Any]
@@ -53,11 +54,9 @@ def _model_call_failed(record: Record) -> str | None:
 
 
 def _capture_mismatch(record: Record) -> str | None:
-    capture = record.get("ng_model_call_capture")
-    captured = capture.get("calls") if isinstance(capture, Mapping) else None
     known = {call.get("model_call_id") for call in _parts(record, "model_calls")}
-    if isinstance(captured, Sequence):
-        ids = {call.get("model_call_id") for call in captured if isinstance(call, Mapping)}
+    if record.get("ng_model_call_capture") is not None:
+        ids = {call.get("model_call_id") for call in captured_calls(record)}
         return f"calls {sorted(map(str, ids ^ known))} are only in one of both" if ids != known else None
     named = [call for part in _parts(record, "invocations") for call in part.get("model_calls") or ()]
     ids = {call.get("model_call_id") for call in named if isinstance(call, Mapping)} - {None}

@@ -16,6 +16,7 @@ from nemo_gym._responses import field_of
 from nemo_gym._rollout_files import append_line, read_lines, rollout_file
 from nemo_gym.config_types import ModelServerRef
 from nemo_gym.global_config import OBSERVABILITY_ENABLED_KEY_NAME, RESULTS_DIR_KEY_NAME
+from nemo_gym.rollout_correlation import maybe_rollout_id_from_run_body
 
 log = logging.getLogger("nemo_gym")
 
@@ -132,17 +133,17 @@ def aggregate_model_call_metrics(records: Iterable[Any]) -> dict[str, Any]:
     return metrics
 
 
-def merge_model_call_capture_into_record(
-    record: dict[str, Any],
-    source: CaptureStore | Path | str | Iterable[Any],
-    rollout_id: str | None = None,
-) -> dict[str, Any]:
+def merge_model_call_capture_into_record(*sources: Any, **named: Any) -> dict[str, Any]:
     """Put the captured calls of a rollout into its record, and return the record.
 
-    A rollout without captured calls gets a gap, never an empty success.
+    The arguments, in any order: the record, the calls (a store, its folder, a file or a list) and the id of the
+    rollout, which is otherwise that of the record. A rollout without captured calls gets a gap, never an empty success.
     """
+    record, source, rollout_id = _merged_parts([*sources, *named.values()])
+    rollout_id = rollout_id if rollout_id is not None else maybe_rollout_id_from_run_body(record)
     stored = isinstance(source, (CaptureStore, Path, str))
-    calls = read_model_call_records(source, rollout_id) if stored else list(source)  # type: ignore[arg-type]
+    by_id = None if isinstance(source, (Path, str)) and Path(source).is_file() else rollout_id
+    calls = read_model_call_records(source, by_id) if stored else list(source)
     record[MODEL_CALL_CAPTURE_KEY] = {
         "rollout_id": rollout_id,
         "metrics": aggregate_model_call_metrics(calls),
@@ -150,6 +151,18 @@ def merge_model_call_capture_into_record(
         "gaps": [] if calls else [{"code": "model_calls_missing"}],
     }
     return record
+
+
+def _merged_parts(values: list[Any]) -> tuple[dict[str, Any], Any, str | None]:
+    """The record, the calls and the id of the rollout among the arguments."""
+    record = next((value for value in values if isinstance(value, dict)), None)
+    rest = [value for value in values if value is not record and value is not None]
+    texts = [value for value in rest if isinstance(value, str)]
+    sources = [value for value in rest if not isinstance(value, str)]
+    sources += [texts.pop(texts.index(text)) for text in list(texts) if not sources and Path(text).exists()]
+    if record is None or not sources:
+        raise TypeError("a capture needs the record of a rollout, and a store, a folder, a file or a list of calls")
+    return record, sources[0], texts[0] if texts else None
 
 
 def observability_enabled_from_config(config: Any = None) -> bool:

@@ -26,6 +26,8 @@ Row = Mapping[str, Any]
 
 TRAJECTORY, PERF = "ng_trajectory", "ng_perf"
 _OBSERVATIONS, _CAPTURE = "ng_agent_observations", "ng_model_call_capture"
+#: The names under which a capture may hold its calls.
+_CALL_LISTS = ("calls", "model_calls", "records")
 _MOST_DETAIL = 500
 _TOKENS = ("input_tokens", "output_tokens", "total_tokens")
 #: The names of token counts in Chat Completions.
@@ -65,8 +67,7 @@ def build_trajectory(row: Row, result: Row) -> TrajectoryRecord:
             record.task_id = record.task_id if record.task_id is not None else task_id
             record.rollout_id = record.rollout_id or rollout_id
             return record
-    capture = _mapping(result.get(_CAPTURE))
-    calls = _mappings(capture.get("calls"))
+    calls = captured_calls(result)
     bundle = _bundle(_plain(result.get(_OBSERVATIONS)))
     join_model_call_observations(bundle, calls)
     items = _items(result, bundle)
@@ -81,7 +82,7 @@ def build_trajectory(row: Row, result: Row) -> TrajectoryRecord:
         call_id = _text(call.get("model_call_id"))
         ids = {"model_call_id": call_id, "invocation_id": invocation_of.get(call_id or "")}
         model_calls.append(TrajectoryModelCall.model_validate({**call, **ids}))
-    captured_gaps = capture.get("gaps")
+    captured_gaps = _mapping(result.get(_CAPTURE)).get("gaps")
     return TrajectoryRecord(
         task_id=task_id,
         rollout_id=rollout_id,
@@ -91,6 +92,14 @@ def build_trajectory(row: Row, result: Row) -> TrajectoryRecord:
         tool_calls=_tool_calls(bundle, items),
         gaps=[*gaps, *map(_gap, captured_gaps if isinstance(captured_gaps, list) else ()), *bundle.gaps],
     )
+
+
+def captured_calls(result: Row) -> list[Row]:
+    """The captured model calls of a result: a list, or a mapping that holds one."""
+    capture = _plain(result.get(_CAPTURE))
+    if isinstance(capture, Mapping):
+        capture = next((capture[name] for name in _CALL_LISTS if isinstance(capture.get(name), list)), None)
+    return _mappings(capture)
 
 
 def _bundle(reported: Any) -> AgentObservationBundle:

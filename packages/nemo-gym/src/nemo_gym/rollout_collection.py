@@ -7,7 +7,7 @@ import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from ludus_nemo_gym.agent_servers import find_running
 from ludus_nemo_gym.collecting import RemoteCollection, read_rollouts
@@ -52,10 +52,11 @@ __all__ = [
     "observed_elapsed",
 ]
 
+#: A row of a collection has one of these.
+_ROW_KEYS = {"responses_create_params", "agent_ref", "task_id", "_ng_task_index", "_ng_rollout_id"}
+
 #: The older name.
 _get_max_rollout_attempts = get_max_rollout_attempts
-
-_Row = TypeVar("_Row", bound=Mapping[str, Any])
 
 
 class RolloutCollectionConfig(BaseModel):
@@ -226,23 +227,28 @@ def _trajectory_identity(row: Mapping[str, Any], result: Mapping[str, Any] | Non
     return trajectory_identity(row, result)
 
 
-def _build_trajectory_record(row: Mapping[str, Any], result: Mapping[str, Any] | None = None) -> TrajectoryRecord:
-    """The trajectory of a result; without a second argument, of a record that holds the fields of its row."""
-    return build_trajectory(*_row_and_result(row, result))
+def _build_trajectory_record(*rows: Any, **named: Any) -> TrajectoryRecord:
+    """The trajectory of a result; see `_row_and_result` for the arguments."""
+    return build_trajectory(*_row_and_result(*rows, *named.values()))
 
 
-def _attach_trajectory_record(row: dict[str, Any], result: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Add `ng_trajectory` and `ng_perf` to a result, and return it."""
-    _, record = _row_and_result(row, result)
-    trajectory = _build_trajectory_record(row, result)
-    record[TRAJECTORY] = trajectory.model_dump(mode="json")
-    record[PERF] = performance(trajectory, record)
-    return record
+def _attach_trajectory_record(*rows: Any, **named: Any) -> dict[str, Any]:
+    """Add `ng_trajectory` and `ng_perf` to a result, and return it; see `_row_and_result` for the arguments."""
+    row, result = _row_and_result(*rows, *named.values())
+    trajectory = build_trajectory(row, result)
+    result[TRAJECTORY] = trajectory.model_dump(mode="json")
+    result[PERF] = performance(trajectory, result)
+    return result
 
 
-def _row_and_result(first: _Row, second: _Row | None) -> tuple[_Row, _Row]:
-    """A row and its result, in whichever order they are passed. Only a result has a reward or a response."""
-    if second is None:
-        return first, first
-    swapped = ("response" in first or "reward" in first) and not ("response" in second or "reward" in second)
-    return (second, first) if swapped else (first, second)
+def _row_and_result(*rows: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A row and its result, in whichever order they are passed. A record that holds the fields of its row is both.
+
+    Only a result has a reward or a response. It may be a model. Other arguments change nothing.
+    """
+    mappings: list[Any] = [row.model_dump() if isinstance(row, BaseModel) else row for row in rows]
+    mappings = [row for row in mappings if isinstance(row, dict)]
+    if not mappings:
+        raise TypeError("a trajectory needs the result of a rollout, as a dictionary or a model")
+    result = next((row for row in mappings if "response" in row or "reward" in row), mappings[-1])
+    return next((row for row in mappings if row is not result and _ROW_KEYS & row.keys()), result), result
