@@ -10,7 +10,10 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import re
+import sys
 from collections.abc import Iterable
+from functools import lru_cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -217,8 +220,13 @@ def _unknown(name: str, known: Iterable[str], hint: str) -> UserError:
 
 def folders() -> dict[str, Path]:
     """The folder of every environment that can be found by name."""
+    return dict(_folders(tuple(entry_points(group="ludus.environments")), tuple(sys.path)))
+
+
+@lru_cache(maxsize=4)
+def _folders(entries: tuple[EntryPoint, ...], search_path: tuple[str, ...]) -> dict[str, Path]:
     by_name = {path.parent.name: path.parent for path in sorted(BUILT_IN.glob(f"*/{FILE}"))}
-    for entry in entry_points(group="ludus.environments"):
+    for entry in entries:
         try:
             spec = importlib.util.find_spec(entry.value)
         except Exception:  # a package that cannot be imported must not hide the others

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -20,6 +22,7 @@ M = TypeVar("M", bound=BaseModel)
 
 #: The largest YAML file, and the most values after its aliases are expanded.
 MAX_YAML, _MAX_NODES = 4 * 1024 * 1024, 100_000
+_MAX_CACHED = 1 << 16  # the longest text whose content is kept
 
 
 def checked(model: type[M], values: dict[str, Any], part: str) -> M:
@@ -120,7 +123,7 @@ def read_yaml(path: Path, what: str = "") -> Any:
         text = content.decode()
         if "*" in text:
             _refuse_many_aliases(name, yaml.compose(text, yaml.SafeLoader))
-        return yaml.safe_load(text)
+        return deepcopy(_parsed(text)) if len(text) < _MAX_CACHED else yaml.safe_load(text)
     except OSError as error:
         raise cannot_read(name, error) from error
     except UnicodeDecodeError as error:
@@ -130,6 +133,12 @@ def read_yaml(path: Path, what: str = "") -> Any:
     except (ValueError, yaml.YAMLError) as error:
         problem, hint = yaml_mistake(error, text)
         raise UserError(f"{name} is not valid YAML: {problem}", hint) from error
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str) -> Any:
+    """The content of a YAML file. Environments are loaded again and again, and PyYAML takes milliseconds for each."""
+    return yaml.safe_load(text)
 
 
 def _refuse_many_aliases(name: str, root: yaml.Node | None) -> None:
