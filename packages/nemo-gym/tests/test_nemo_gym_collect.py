@@ -233,13 +233,14 @@ def test_a_failed_rollout_has_no_reward_and_is_retried_when_resumed(tmp_path: Pa
         collect(tmp_path, app.port, "+agent_name=theirs", rows=questions(5))
         failed = {row["_ng_task_index"]: row for row in lines(tmp_path / "out_failures.jsonl")}
         assert {key: row["_ng_failure_class"] for key, row in failed.items()} == {
-            1: "http_500",
+            1: "agent_run_error",
             2: "judge_failed",
             3: "bad",
         }
         assert all(row["reward"] is None for row in failed.values())
         assert failed[2]["_ng_failure_cause"] == "it is down"
-        assert "KeyError" in failed[1]["_ng_failure_cause"]
+        assert "KeyError" in failed[1]["_ng_failure_message"]
+        assert (failed[1]["_ng_failure_type"], failed[1]["_ng_failure_http_status"]) == ("http_500", 500)
         assert len(lines(tmp_path / "out.jsonl")) == 2
         collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=questions(5))
     assert app.calls == {(0, 0): 1, (1, 0): 2, (2, 0): 2, (3, 0): 1, (4, 0): 1}
@@ -248,6 +249,13 @@ def test_a_failed_rollout_has_no_reward_and_is_retried_when_resumed(tmp_path: Pa
     assert {row.get("_ng_attempt_index") for row in rows} == {None, 1}
     (metrics,) = json.loads((tmp_path / "out_aggregate_metrics.json").read_text())
     assert metrics["agent_metrics"]["mean/reward"] == 1.0
+
+
+def test_a_busy_agent_is_a_failed_request_and_no_error_of_the_agent(tmp_path: Path):
+    with foreign_agent(lambda row, time: (503, "busy")) as app:
+        collect(tmp_path, app.port, "+agent_name=theirs", rows=questions(1))
+    (failed,) = lines(tmp_path / "out_failures.jsonl")
+    assert (failed["_ng_failure_class"], failed["_ng_failure_http_status"]) == ("agent_request_failed", 503)
 
 
 def test_a_row_is_not_retried_after_the_maximum_number_of_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -168,6 +168,11 @@ def test_a_module_has_every_name_that_authors_import(module):
     assert [name for name in NAMES[module].split() if not hasattr(imported, name)] == []
 
 
+def test_the_collections_have_a_newer_address():
+    newer = importlib.import_module("nemo_gym.rollouts.rollout_collection")
+    assert newer is importlib.import_module("nemo_gym.rollout_collection")
+
+
 @pytest.mark.parametrize("module", NAMES)
 def test_a_star_import_finds_every_name_that_a_module_promises(module):
     pytest.importorskip("fastapi", reason="servers need the extra `servers`")

@@ -45,6 +45,8 @@ ATTEMPTS = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
 DEFAULT_ATTEMPTS = 3
 #: The failures of a server that has no metrics of its own.
 _NO_METRICS = ("http_404", "http_405")
+#: Failures without a reply, and the statuses of a request that may succeed later. NeMo Gym has one class for both.
+_NOT_REACHED, _RETRIED_STATUSES = ("refused", "timeout"), (None, 429, 502, 503, 504)
 #: The default number of rollouts in flight: as many connections as NeMo Gym opens to one server.
 CONCURRENCY = 1024
 #: The failures that are held back while earlier results may still be kept: more than there are rollouts in flight.
@@ -235,7 +237,7 @@ class RemoteCollection:
             return
         stamps = {key: row[key] for key in (TASK, ROLLOUT, "_ng_attempt_index", "agent_ref") if key in row}
         if rollout.error is not None:
-            line = encode({**(result or row), **_failure(rollout.error), **stamps})
+            line = encode({**(result or row), **_failure(rollout.error, replied=result is not None), **stamps})
             self._held.append(line) if self._replaces else self._failures.append(line)
         elif result is not None:
             self._rollouts.append(encode({**result, **stamps}))
@@ -250,9 +252,15 @@ def max_rollout_attempts() -> int:
     return DEFAULT_ATTEMPTS
 
 
-def _failure(error: Failure) -> Row:
+def _failure(error: Failure, *, replied: bool) -> Row:
     """The fields of a failed rollout. They overwrite any reward that the agent gave it."""
     fields = {"_ng_failure_class": error.kind, "_ng_failure_stage": error.stage, "_ng_failure_cause": error.cause}
+    digits = error.kind.removeprefix("http_")
+    status = int(digits) if digits.isdecimal() else None
+    if not replied and (status is not None or error.kind in _NOT_REACHED):
+        fields["_ng_failure_class"] = "agent_request_failed" if status in _RETRIED_STATUSES else "agent_run_error"
+        fields |= {"_ng_failure_type": error.kind, "_ng_failure_message": error.cause}
+        fields |= {"_ng_failure_http_status": status} if status is not None else {}
     return {**fields, "reward": None}
 
 

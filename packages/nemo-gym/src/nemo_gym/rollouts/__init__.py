@@ -1,0 +1,1 @@
+"""The newer address of modules about rollouts."""
