@@ -213,7 +213,7 @@ class EpisodeRecorder:
         self.tool_errors.append({**error, "count": 1})
 
     def clear(self) -> None:
-        """Forget everything that happened, except the time of the begin and where turns are saved."""
+        """Forget everything that happened, except the start time and where turns are saved."""
         for record in (self.calls, self.usage, self.timings, self.steps, self.tool_errors, self.asides, self.threads):
             record.clear()
         self.first_tools = self._last_usage = self.tokens = self._turn_of_last_tool = None

@@ -72,7 +72,7 @@ def test_a_training_opens_as_curves_over_each_other_with_bands(tab: Tab, folder:
     page.select_option("select >> nth=0", "component:right")
     page.wait_for_selector("h2:has-text('Component right')")
     page.select_option("select >> nth=1", "time")
-    page.wait_for_selector(".plot text:has-text('time since the begin')")
+    page.wait_for_selector(".plot text:has-text('time since the start')")
     assert "axis=time" in page.url
     page.click(".numbers summary")
     assert "0.760" in tab.text(".numbers table tbody")

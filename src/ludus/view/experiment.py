@@ -99,7 +99,7 @@ def experiment_payload(runs: LiveRuns, at: str, figure: str) -> dict[str, Any]:
 
 
 def _series(members: list[ExperimentRun]) -> Iterator[tuple[str, list[Point]]]:
-    """Each series with its points. A point has its `run`, and `step`, `seconds` and `done` since the begin."""
+    """Each series with its points. A point has its `run`, and `step`, `seconds` and `done` since the start."""
     checkpoints: dict[tuple[str, ...], dict[int, list[ExperimentRun]]] = {}
     for member in members:
         if member.step is not None:

@@ -28,7 +28,7 @@ const NAMES: Record<string, string> = {
   reward: "Mean reward", length: "Tokens written", turns: "Model calls", seconds: "Seconds of a rollout", errors: "Tool errors of a rollout",
   failed: "Share that failed", masked: "Share that is masked" };
 const AXES: [id: string, name: string, value: (point: SeriesPoint) => number | null][] = [
-  ["step", "checkpoint", (point) => point.step], ["time", "time since the begin", (point) => point.seconds], ["rollouts", "rollouts ended", (point) => point.done]];
+  ["step", "checkpoint", (point) => point.step], ["time", "time since the start", (point) => point.seconds], ["rollouts", "rollouts ended", (point) => point.done]];
 const SHARES = new Set(["failed", "masked"]);
 
 /** A figure as people call it. */
