@@ -1,4 +1,4 @@
-"""`nemo_gym.rollout_collection` at its newer address: the same module, so that what a test replaces is replaced there."""
+"""`nemo_gym.rollout_collection` at its newer address. It is the same module, so a test can patch either address."""
 
 import sys
 
