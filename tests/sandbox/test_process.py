@@ -49,6 +49,17 @@ async def test_no_folder_is_left_when_the_provider_closes():
     assert not top.exists()
 
 
+async def test_no_folder_is_left_of_sandboxes_that_opened_at_the_same_time(monkeypatch: pytest.MonkeyPatch):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o711)
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        async with provided("process") as provider:
+            await asyncio.gather(*(provider.open(SandboxSpec()) for _ in range(3)))
+            assert len(os.listdir(folder)) == 1
+        assert os.listdir(folder) == []
+        monkeypatch.undo()
+
+
 async def test_the_folder_for_temporary_files_is_its_own():
     async with opened("process") as sandbox:
         result = await sandbox.python("import tempfile\nprint(open(tempfile.mkstemp()[1], 'w').name)")

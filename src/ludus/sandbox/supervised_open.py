@@ -74,14 +74,16 @@ class FolderProvider(SupervisedProvider):
         super().__init__()
         self._folder: PrivateFolder | None = None
         self._stage: Stage | None = None
+        self._opening = asyncio.Lock()  # two sandboxes that open at once share one folder
 
     async def _new_folder(self, *names: str, owner: int | None) -> tuple[Path, Stage]:
         """A folder for one sandbox, with folders of these names, and how programs are started."""
         try:
-            if self._folder is None:
-                self._folder = await in_thread(PrivateFolder, self.name, self._on_orphan)
-            if self._stage is None:
-                self._stage = await in_thread(open_stage)
+            async with self._opening:
+                if self._folder is None:
+                    self._folder = await in_thread(PrivateFolder, self.name, self._on_orphan)
+                if self._stage is None:
+                    self._stage = await in_thread(open_stage)
             return self._folder.make(*names, owner=owner if os.geteuid() == 0 else None), self._stage
         except OSError as error:
             raise SandboxError(f"sandbox provider {self.name} cannot make a folder: {_words(error)}") from error
