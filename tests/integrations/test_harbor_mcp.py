@@ -139,6 +139,42 @@ def test_a_server_that_dies_is_a_failure_with_its_last_words(base: dict[str, Any
     assert "tired" in rollout.error.cause
 
 
+def breaking(command: str) -> dict[str, Any]:
+    return {"call": "bash", "arguments": {"command": f"echo hello > hello.txt; {command}"}}
+
+
+KILL = "for p in /proc/[0-9]*; do grep -q srv.sh $p/cmdline && kill -9 ${p#/proc/}; done; true"
+
+
+@needs_images
+def test_a_model_that_breaks_a_server_sees_the_error_and_is_judged(base: dict[str, Any], tmp_path: Path) -> None:
+    task = stdio_task(tmp_path / "task")
+    (rollout,) = played(f"harbor:{task}", [breaking(KILL), CALL, "Done."], **base)
+    assert (rollout.error, rollout.reward) == (None, 1.0)
+    assert "the server is gone" in outputs(rollout)[1]
+    stop = breaking(KILL.replace("-9", "-STOP"))
+    (rollout,) = played(f"harbor:{task}", [stop, CALL, "Done."], **base, **{"resources.step_timeout": 1})
+    assert (rollout.error, rollout.reward) == (None, 1.0)
+    assert "tool `keeper__next` of the task's MCP server timed out after 1 s" in outputs(rollout)[1]
+
+
+@needs_images
+@pytest.mark.parametrize("command", ["rm /srv.sh", "echo 'while true; do echo {}; done' > /srv.sh", "rm -f /bin/bash"])
+def test_a_step_that_begins_without_its_server_ends_the_task_if_the_model_broke_it(
+    base: dict[str, Any], tmp_path: Path, command: str
+) -> None:
+    task = stdio_task(tmp_path / "task")
+    with (task / "task.toml").open("a") as file:
+        file.write('\n[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n')
+    for name in ("one", "two"):
+        (task / "steps" / name).mkdir(parents=True)
+        shutil.copy(task / "instruction.md", task / "steps" / name)
+    finish = {"call": "finish_step", "arguments": {}}
+    (rollout,) = played(f"harbor:{task}", [breaking(command), finish, CALL, "Done."], **base)
+    assert (rollout.error, rollout.reward) == (None, 0.5)  # the second step was not reached
+    assert "the next step cannot begin in the box as you left it" in outputs(rollout)[1]
+
+
 @needs_images
 def test_a_server_that_does_not_start_is_a_failure_in_one_line(base: dict[str, Any], tmp_path: Path) -> None:
     task = with_toml(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab import needs_installed, oracle_rewards
+from ludus_lab.chess.engine import Engines
 from ludus_lab.chess.generate import endgames, games, row
 
 import ludus
@@ -24,6 +25,28 @@ def play(fen, *turns, goal="win", moves=10, **options):
     rows = [row(fen, goal=goal, moves=moves)]
     (rollout,) = ludus.collect(environment, model=ScriptedModel(list(turns)), input=rows).rollouts
     return rollout
+
+
+class EndedEngine:
+    """An engine whose process has ended by itself."""
+
+    def __init__(self):
+        self.transport, self.closed = self, False
+
+    async def quit(self):
+        raise ConnectionError
+
+    def kill(self):
+        raise ProcessLookupError
+
+    def close(self):
+        self.closed = True
+
+
+async def test_the_pipes_of_a_process_that_has_ended_are_closed():
+    engine = EndedEngine()
+    await Engines([engine]).close()
+    assert engine.closed
 
 
 @pytest.mark.parametrize("move", ["d1d8", "Rd8", "Rd8#", " Rd8# "])

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 
 import pytest
+from ludus_lab.agentdojo.suites import suite
 from ludus_qualify.run import qualify
 from run_lab import Line, count_results, print_table
 
@@ -44,6 +45,7 @@ def test_qualifying_an_environment_without_its_package_names_the_command_that_in
     for module in [module for module in sys.modules if module.partition(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
+    suite.cache_clear()  # other tests of this process have read the suites
     with pytest.raises(
         UserError, match=rf"{name} is not installed. Install it with: pip install 'ludus-lab\[{name}\]'"
     ):

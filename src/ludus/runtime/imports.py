@@ -133,7 +133,7 @@ def load_file(path: Path, name: str | None = None) -> ModuleType:
 def stale_files(folder: Path, package: str | None = None) -> list[Path]:
     """The files of an environment's folder that have changed since this process imported them."""
     prefix = f"{package or _package_of(folder.resolve())}."
-    loaders = [module.__loader__ for name, module in list(sys.modules.items()) if name.startswith(prefix)]
+    loaders = [module.__loader__ for name, module in sys.modules.copy().items() if name.startswith(prefix)]
     return [Path(loader.path) for loader in loaders if isinstance(loader, _AlwaysCompiled) and loader.is_stale]
 
 

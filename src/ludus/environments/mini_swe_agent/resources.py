@@ -9,7 +9,7 @@ from pydantic import PositiveFloat, model_validator
 import ludus
 from ludus import Failure, Response, Verdict, tool
 from ludus.environments.mini_swe_agent.prompt import program_prompt, prompt
-from ludus.graders.commands import run_command
+from ludus.graders.commands import Commands
 from ludus.graders.repository import (
     FOLDER,
     TEST_SPEC,
@@ -82,6 +82,7 @@ class RepositoryRepair(SandboxResources):
     async def open(self, task: Task) -> None:
         """Read the row. The sandbox opens with the first command."""
         self.preparation: SetUp = preparation_of(task.setup_script, task.setup_hosts, self.config.allowed_hosts)
+        self.commands = Commands()
         self.image = image_of(task, self.config) if task.files is None else None
         self.workdir = FOLDER if self.image is None else images.FOLDER
         names = task.FAIL_TO_PASS, task.PASS_TO_PASS
@@ -110,7 +111,7 @@ class RepositoryRepair(SandboxResources):
             command: The command, for example `ls -la && cat setup.py`.
         """
         written = command if self.image is None else images.shell(command)[-1]
-        return await run_command(self.sandbox, written, folder=self.workdir, seconds=self.config.step_timeout)
+        return await self.commands.run(self.sandbox, written, folder=self.workdir, seconds=self.config.step_timeout)
 
     def program_prompt(self, task: Task, prompt: str) -> str:
         """The problem, without advice for our own tool."""

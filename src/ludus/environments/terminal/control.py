@@ -10,7 +10,7 @@ from typing import Any
 from ludus import Failure
 from ludus.environments.terminal.boxes import contents, write_files
 from ludus.environments.terminal.settings import filled
-from ludus.sandbox import Sandbox
+from ludus.sandbox import Sandbox, SandboxError
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,20 @@ async def next_is_ready(session: Any, number: int) -> bool:
         elif session.box.spec.image is not None:
             await session.box.prepare(session.sandbox)
         await session.lay_out(session.task, session.sandbox, number)
+        await session.serve()
+    except SandboxError:
+        raise
     except OSError:
         return False
-    except Failure as failure:
-        if failure.kind != "bad_row":
-            raise
+    except Failure:
+        await session.end_servers()
         async with _solved(session, number) as clean:
             await session.lay_out(session.task, clean, number)
+            if (servers := session.servers_in(clean)) is not None:
+                try:
+                    await servers.open(session.task)
+                finally:
+                    await servers.close()
         return False
     return True
 

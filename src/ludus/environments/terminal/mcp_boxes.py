@@ -17,7 +17,8 @@ from ludus import Failure
 from ludus.environments.terminal.settings import McpTable, filled
 from ludus.integrations.mcp import McpResources, require_mcp
 from ludus.integrations.mcp_servers import HttpServer, McpServer, StderrFile
-from ludus.sandbox import Sandbox
+from ludus.sandbox import Sandbox, SandboxError
+from ludus.tools import error_text
 
 #: Starts a program whose input and output are a connection to this machine.
 _PROGRAM = """port=$1; shift
@@ -29,8 +30,8 @@ _JOINED = """exec 3<>/dev/tcp/127.0.0.1/$1 || exit 1
 { for ((i = 0; i < 300; i++)); do { exec 4<>/dev/tcp/127.0.0.1/$2; } 2> /dev/null && break; sleep 0.1; done
 cat <&3 >&4 & a=$!; cat <&4 >&3 & b=$!; wait -n $a $b; kill $a $b; } > /dev/null 2>&1 &"""
 
-#: Seconds until the box must have connected to us, and the longest message of a server.
-_CONNECTED, _LONGEST = 60.0, 16 << 20
+#: Seconds until the box must have connected to us, the longest message of a server, and how many lines may be none.
+_CONNECTED, _LONGEST, _NOISE = 60.0, 16 << 20, 10_000
 
 _LOCAL = ("localhost", "127.0.0.1", "0.0.0.0", "::1")
 
@@ -52,6 +53,34 @@ class TaskServers(McpResources):
             require_mcp()
         sandbox, workdir = self._box
         return {f"{table.name}__": _server(table, sandbox, workdir, self._host_env) for table in self._tables}
+
+    async def open(self, task: Any) -> None:
+        """Open a session with each server. One that does not answer in time is a failure."""
+        try:
+            async with asyncio.timeout(_CONNECTED):
+                await super().open(task)
+        except TimeoutError as error:
+            names = ", ".join(table.name for table in self._tables)
+            raise Failure(
+                "timeout", f"the task's MCP server {names} did not answer within {_CONNECTED:.0f} s"
+            ) from error
+
+    async def call_within(self, seconds: float, name: str, arguments: str, *, acted: bool) -> str:
+        """Call a tool. If the server fails, a model that acted in the box may be the reason: it sees the error, and
+        is judged. Without that the failure is the task's."""
+        failure: Failure
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.call(name, arguments)
+        except TimeoutError:
+            failure = Failure("timeout", f"tool `{name}` of the task's MCP server timed out after {seconds:.0f} s")
+        except SandboxError:
+            raise
+        except Failure as error:
+            failure = error
+        if not acted:
+            raise failure
+        return error_text(failure.cause)
 
     def offers(self, name: str) -> bool:
         """Whether a server has this tool."""
@@ -175,9 +204,15 @@ async def _messages(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     async def read() -> None:
         async with incoming:
             with suppress(OSError, ValueError, anyio.BrokenResourceError):
-                while line := await reader.readline():
-                    with suppress(ValueError):  # programs also print what is no message
-                        await incoming.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+                noise = 0
+                while noise < _NOISE and (line := await reader.readline()):
+                    try:
+                        message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+                    except ValueError:  # programs also print what is no message
+                        noise += 1
+                        await asyncio.sleep(0)  # a buffered line does not yield to other rollouts
+                    else:
+                        await incoming.send(message)
 
     async def write() -> None:
         async with outgoing:

@@ -29,7 +29,7 @@ from ludus.environments.terminal.places import Places
 from ludus.environments.terminal.settings import StepTable, TaskSettings, filled, paths_of
 from ludus.environments.terminal.tasks import ADVICE
 from ludus.environments.terminal.verdicts import KEY, combined, reaches, reward_of
-from ludus.graders.commands import run_command
+from ludus.graders.commands import Commands
 from ludus.graders.repository import SetUp
 from ludus.graders.repository.rows import preparation_of
 from ludus.sandbox import Sandbox, SandboxSpec
@@ -101,6 +101,8 @@ class Terminal(SandboxResources):
         self.steps = self.settings.steps or []
         self.judged: list[dict[str, float]] = []  # the rewards of the steps that were handed in
         self.over = False  # whether no further step begins
+        self.commands = Commands()
+        self.acted = False  # whether the model has run a command, which may have broken anything in its box
         self._handing_in = asyncio.Lock()  # calls of one turn run at once
         self.box = await box_of(
             task, self.settings.environment, task.environment, self.config, self.shared, "environment"
@@ -118,7 +120,7 @@ class Terminal(SandboxResources):
         self._hosts("agent", 0)
         self.sandbox = await self.opened(task)
         self._begin(0)  # anew: the time in which the box opened is not the agent's
-        await self._serve()
+        await self.serve()
 
     async def opened(self, task: Task) -> Sandbox:
         """A box as the agent finds it."""
@@ -145,23 +147,27 @@ class Terminal(SandboxResources):
         named = self.steps[step].agent.user if self.steps else None
         self.identity = self.box.as_user(self.settings.agent.user if named is None else named, "agent.user")
 
-    async def _serve(self) -> None:
+    async def serve(self) -> None:
         """Connect to the task's MCP servers. Those of an earlier step ended with its processes."""
-        await self._end_servers()
-        tables = self.settings.environment.mcp_servers
-        if not tables:
-            return
-        self.servers = TaskServers(self.sandbox, self.box.workdir, tables, self.config.host_env)
-        await self.servers.open(self.task)
+        await self.end_servers()
+        self.servers = self.servers_in(self.sandbox)
+        if self.servers is not None:
+            await self.servers.open(self.task)
 
-    async def _end_servers(self) -> None:
+    def servers_in(self, sandbox: Sandbox) -> TaskServers | None:
+        """The task's MCP servers in a box; None if it has none."""
+        tables = self.settings.environment.mcp_servers
+        return TaskServers(sandbox, self.box.workdir, tables, self.config.host_env) if tables else None
+
+    async def end_servers(self) -> None:
+        """End the sessions with the task's MCP servers."""
         servers, self.servers = self.servers, None
         if servers is not None:
             await servers.close()
 
     async def close(self) -> None:
         """End the sessions with MCP servers."""
-        await self._end_servers()
+        await self.end_servers()
 
     @tool
     async def bash(self, command: str) -> dict[str, Any]:
@@ -170,12 +176,13 @@ class Terminal(SandboxResources):
         Args:
             command: The command, for example `ls -la && head data.csv`.
         """
+        self.acted = True
         seconds = min(self.config.step_timeout, self.deadline - time.monotonic())
         if seconds <= 0:
             return {"output": _OVER, "ended": "not started"}
         async with reaching(self.sandbox, self._hosts("agent", self.step)):
             folder, env = self.box.workdir, self.identity
-            return await run_command(self.sandbox, command, folder=folder, seconds=seconds, env=env)
+            return await self.commands.run(self.sandbox, command, folder=folder, seconds=seconds, env=env)
 
     @tool
     async def finish_step(self) -> str:
@@ -189,11 +196,10 @@ class Terminal(SandboxResources):
             if not reaches(rewards, step.min_reward):
                 return self._end("the step is not good enough to go on")
             if not await next_is_ready(self, self.step + 1):
-                return self._end("the files of the next step cannot be put into the box as you left it")
+                return self._end("the next step cannot begin in the box as you left it")
             self.judged.append(rewards)
             self.judge = await self._judge_of(self.task, self.step + 1)
             self._begin(self.step + 1)
-            await self._serve()
             return str(self.task.steps[self.step].get("instruction", ""))
 
     def _end(self, why: str) -> str:
@@ -210,7 +216,10 @@ class Terminal(SandboxResources):
         """Run one of our tools, or one of the task's MCP servers."""
         if self.servers is None or not self.servers.offers(name):
             return await super().call(name, arguments)
-        return await self.servers.call(name, arguments) if time.monotonic() < self.deadline else _OVER
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            return _OVER
+        return await self.servers.call_within(min(left, self.config.step_timeout), name, arguments, acted=self.acted)
 
     def program_prompt(self, task: Task, prompt: str) -> str:
         """The instruction, without advice on our own tools."""

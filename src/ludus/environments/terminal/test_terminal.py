@@ -323,6 +323,27 @@ def test_a_folder_that_is_no_task_is_a_mistake_in_one_line(tmp_path: Path, files
 
 
 @needs_sandbox()
+@needs_sandbox()
+def test_slow_commands_of_one_turn_end_within_the_seconds_of_one_command() -> None:
+    environment = Environment.load(NAME).copy()
+    environment.configure({"resources.step_timeout": 1, "limits.tool": 2.5, "resources.sandbox.warm": 0})
+    sleeps = {"calls": [{"name": "bash", "arguments": {"command": "sleep 60"}}] * 4}
+    (rollout,) = collect(environment, input=[ROWS[0]], model=ScriptedModel([sleeps, "Done."])).rollouts
+    assert (rollout.error, rollout.reward) == (None, 0.0)
+
+
+def test_deadlines_of_a_rollout_are_longer_than_those_of_its_task(tmp_path: Path) -> None:
+    task = tmp_path / "slow"
+    (task / "tests").mkdir(parents=True)
+    (task / "instruction.md").write_text("Wait.")
+    (task / "tests/test.sh").write_text("sleep 5000")
+    (task / "task.toml").write_text("[agent]\ntimeout_sec = 9000\n[verifier]\ntimeout_sec = 6000\n")
+    limits = Environment.load(f"harbor:{task}").limits
+    assert min(limits.verify, limits.tool) > 3 * 6000
+    assert limits.rollout > 9000 + limits.verify
+    assert Environment.load(f"harbor:{DATA / 'tasks'}").limits.verify == Environment.load(NAME).limits.verify
+
+
 def test_a_folder_is_collected_by_its_path(tmp_path: Path) -> None:
     settings = {"data.path": str(DATA / "tasks" / "repair_config")}
     solve = ScriptedModel(qualify.oracle(Environment.load(NAME).task(ROWS[NAMES.index("repair_config")])))

@@ -94,6 +94,6 @@ async def _replaced(engine: Any) -> Any:
 async def _end(engine: Any) -> None:
     with suppress(Exception):
         await asyncio.wait_for(engine.quit(), 2)
-    with suppress(Exception):
+    with suppress(ProcessLookupError):
         engine.transport.kill()
-        engine.transport.close()
+    engine.transport.close()

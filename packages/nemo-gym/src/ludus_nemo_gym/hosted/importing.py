@@ -33,7 +33,7 @@ def import_fresh(name: str, search_path: Iterable[str], folders: Iterable[Path])
     those that lie in the folder of another server, such as its `utils`.
     """
     places, searched = [str(folder) for folder in folders], list(search_path)
-    for loaded, module in list(sys.modules.items()):
+    for loaded, module in sys.modules.copy().items():
         file = getattr(module, "__file__", None)
         if loaded.partition(".")[0] == name.partition(".")[0]:
             forgotten = _is_inside(file, places) or not _is_inside(file, searched)
