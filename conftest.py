@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 #: How many examples hypothesis tries where a test says nothing else. `LUDUS_EXAMPLES=1000 make test` looks longer.
-EXAMPLES = int(os.environ.get("LUDUS_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("LUDUS_EXAMPLES", "40"))
 
 settings.register_profile(
     "any machine",

@@ -516,7 +516,7 @@ def played(task_id: str, repeat: int, fails: bool) -> Rollout:
     return rollout
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_every_rollout_is_recorded_once_in_any_order_of_arrival(data: st.DataObject):
     """Each arrival fails at once or is in exactly one group, and no group stays open after the last arrival."""

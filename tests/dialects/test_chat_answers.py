@@ -300,7 +300,6 @@ for full in (FULL, DETAILED, TAGGED):
     full["choices"][0]["logprobs"] = {"content": LOGPROBS, "refusal": None}
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STYLES), st.sampled_from([FULL, DETAILED, TAGGED]).flatmap(broken))
 def test_a_malformed_answer_is_a_response_or_a_bad_response(style, answer):
     with may_fail_as("bad_response"):
@@ -309,7 +308,6 @@ def test_a_malformed_answer_is_a_response_or_a_bad_response(style, answer):
         answer_to_chat(response.data, style=style)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STYLES), st.sampled_from([FULL, DETAILED, TAGGED]), st.data())
 def test_a_malformed_response_is_a_completion_or_a_bad_request(style, answer, data):
     broken_response = data.draw(broken(from_chat(answer)))

@@ -105,7 +105,6 @@ edge_cases |= st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from([*STYLES, OPENAI]), st.lists(edge_cases, max_size=6))
 def test_lost_is_empty_exactly_when_the_round_trip_changed_nothing(style, items):
     back, lost = round_trip(items, style)
@@ -447,7 +446,6 @@ WHOLE = {
 }
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from([*STYLES, OPENAI]), broken(WHOLE))
 def test_a_malformed_row_is_converted_or_a_bad_request(style, params):
     try:
@@ -459,7 +457,6 @@ def test_a_malformed_row_is_converted_or_a_bad_request(style, params):
         to_chat(task.input, rest, style=style)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STYLES), st.data())
 def test_a_malformed_chat_body_is_converted_or_a_bad_request(style, data):
     body = to_chat(WHOLE["input"], {key: WHOLE[key] for key in WHOLE if key != "input"}, style=style)

@@ -285,7 +285,6 @@ edge_cases = calls | st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(edge_cases, min_size=1, max_size=5),
     st.sampled_from([None, "max_output_tokens", "content_filter", "other"]),
@@ -330,7 +329,6 @@ ANSWER = {
 }
 
 
-@settings(max_examples=200, deadline=None)
 @given(broken(ANSWER))
 def test_a_malformed_answer_is_a_response_or_a_bad_response(answer):
     with may_fail_as("bad_response"):
@@ -338,7 +336,6 @@ def test_a_malformed_answer_is_a_response_or_a_bad_response(answer):
         answer_to_messages(Response.checked(data).data)
 
 
-@settings(max_examples=200, deadline=None)
 @given(broken(answer_from_messages(ANSWER)))
 def test_a_malformed_response_is_a_message_or_a_bad_request(data):
     try:
@@ -349,7 +346,6 @@ def test_a_malformed_response_is_a_message_or_a_bad_request(data):
         answer_to_messages(response.data, lost=[])
 
 
-@settings(max_examples=200, deadline=None)
 @given(broken(BODY))
 def test_a_malformed_messages_body_is_converted_or_a_bad_request(body):
     with may_fail_as("bad_request"):

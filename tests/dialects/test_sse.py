@@ -316,7 +316,6 @@ STREAMS: list[tuple[Any, list[Any]]] = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STREAMS), st.data())
 def test_a_malformed_stream_is_joined_or_a_bad_response(kind, data):
     stream, pieces = kind

@@ -7,7 +7,7 @@ import json
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ludus.graders.formats import MAX_CHARACTERS, Format, FormatError, parse
@@ -32,7 +32,6 @@ marks = [
 hostile = st.one_of(st.text(), st.lists(st.sampled_from(marks)).map("".join))
 
 
-@settings(max_examples=200, deadline=None)
 @given(hostile, st.sampled_from(FORMATS))
 def test_parse_raises_only_format_errors(text: str, format: Format) -> None:
     problem = ""

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ludus import UserError
@@ -44,7 +44,6 @@ def fits(value: Any, schema: Any) -> bool:
     return Validator(strict(schema)).problem(value) is None
 
 
-@settings(max_examples=150, deadline=None)
 @given(schemas, values)
 def test_no_schema_and_no_value_make_a_validator_raise(schema: Any, value: Any) -> None:
     for form in (schema, strict(schema)):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from raw_server import read_request, reply_with, serving
 from waiting import CEILING
@@ -161,7 +161,6 @@ def bench() -> Iterator[Bench]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
 @given(exchange=exchanges())
 def test_a_reply_is_what_the_server_framed_or_a_failure_and_never_a_hang(bench: Bench, exchange: Exchange):
     lean, other = bench.read(exchange)

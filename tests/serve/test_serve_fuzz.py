@@ -26,7 +26,7 @@ from ludus.tokens import Tokens
 RESPONSES, CHAT, ANTHROPIC = "/v1/responses", "/v1/chat/completions", "/v1/messages"
 GEMINI = "/v1beta/models/m:generateContent"
 ROUTES = (RESPONSES, CHAT, ANTHROPIC, GEMINI)
-FUZZ = settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+FUZZ = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class Answering(Model):
