@@ -254,7 +254,7 @@ def max_rollout_attempts() -> int:
 
 def _failure(error: Failure, *, replied: bool) -> Row:
     """The fields of a failed rollout. They overwrite any reward that the agent gave it."""
-    fields = {"_ng_failure_class": error.kind, "_ng_failure_stage": error.stage, "_ng_failure_cause": error.cause}
+    fields: Row = {"_ng_failure_class": error.kind, "_ng_failure_stage": error.stage, "_ng_failure_cause": error.cause}
     digits = error.kind.removeprefix("http_")
     status = int(digits) if digits.isdecimal() else None
     if not replied and (status is not None or error.kind in _NOT_REACHED):
