@@ -23,6 +23,8 @@ playwright_api = pytest.importorskip("playwright.sync_api", reason="needs playwr
 
 pytestmark = pytest.mark.slow
 
+STYLES = "(elements) => elements.map((element) => element.getAttribute('style'))"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -79,6 +81,10 @@ def test_a_run_shows_its_figures_and_leads_to_the_rollouts(tab: Tab):
     for title in ("Rewards", "Pass rate per task", "Where the time went", "Failures", "Tool calls", "Stop reasons"):
         assert page.locator("h2", has_text=title).first.is_visible()
     assert page.locator(".heat li").count() == 12
+    for title in ("Where the time went", "Stop reasons", "Model calls in a rollout"):  # a bar is as long as its share
+        bars = page.locator(f"section[aria-label='{title}'] .bar-track > i")
+        widths = [float(style.split("width:")[1].split("%")[0]) for style in bars.evaluate_all(STYLES)]
+        assert sum(widths) == pytest.approx(100, abs=1)
     tab.keep("run")
     page.click(".bars a:has-text('http_429')")
     assert "the endpoint answered 429" in tab.text("table.rollouts")

@@ -111,7 +111,7 @@ function Figures({ run, data }: { run: string; data: Overview }) {
             : <p class="quiet">A line needs 40 completed rollouts.</p>}
         </Card>
         <Card title="Where the time went" note={time ? `${seconds(time)} over all rollouts` : undefined}>
-          <Bars empty="The rollouts record no times." rows={data.stages.map((each) => ({
+          <Bars empty="The rollouts record no times." most={time || 1} rows={data.stages.map((each) => ({
             name: STAGES[each.stage] ?? each.stage, value: each.seconds,
             shown: `${seconds(each.seconds / Math.max(counts.dispatched, 1))} each · ${percent(time ? each.seconds / time : 0)}` }))} />
         </Card>
@@ -125,7 +125,7 @@ function Figures({ run, data }: { run: string; data: Overview }) {
         <Card title="Tool calls" note="errors in red">
           <Bars empty="No tool was called." rows={data.tools.map((each) => ({
             name: <code>{each.name}</code>, value: each.calls, href: list(`tool:${quoted(each.name)}`),
-            shown: `${whole(each.calls)}${each.errors ? ` · ${whole(each.errors)} errors` : ""}`,
+            shown: `${whole(each.calls)}${each.errors ? ` · ${plural(each.errors, "error")}` : ""}`,
             red: each.errors / Math.max(each.calls, 1) }))} />
         </Card>
         <Card title="Stop reasons">

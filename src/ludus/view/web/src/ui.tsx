@@ -59,11 +59,12 @@ export function CountBar({ counts, total }: { counts: Counts; total: number | nu
 export interface Bar { name: ComponentChildren; value: number; shown?: string; kind?: string; href?: string; title?: string; red?: number }
 
 /** Bars beside their names, with the numbers as text. */
-export function Bars({ rows, total, empty, most: longest }: { rows: Bar[]; total?: number; empty: string; most?: number }) {
+/** Bars of counts. One that says its share is as long as its share; others are on the scale of the largest, or of `most`. */
+export function Bars({ rows, empty, most: longest }: { rows: Bar[]; empty: string; most?: number }) {
   const [all, setAll] = useState(false);
   if (!rows.length) return <p class="quiet">{empty}</p>;
-  const most = longest ?? Math.max(...rows.map((row) => row.value), 1e-12);
-  const sum = total ?? rows.reduce((a, row) => a + row.value, 0);
+  const sum = rows.reduce((a, row) => a + row.value, 0);
+  const most = longest ?? (rows.some((row) => row.shown) ? Math.max(...rows.map((row) => row.value), 1e-12) : sum || 1);
   return (
     <>
       <ul class="bars">
