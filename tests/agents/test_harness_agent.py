@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 from harness_runs import WRITE, Failing, Spaced, needs_harness, played
 
-from ludus import ScriptedModel, UserError
+import ludus
+from ludus import Environment, ScriptedModel, UserError
+from ludus.agents.harness.agent import HarnessAgent
 from ludus.agents.harness.declaration import Declaration, declared, filled_in, read_declaration
+from ludus.sandbox.resources import SandboxSettings
 from ludus.testing import needs_sandbox
 
 
@@ -56,6 +60,7 @@ ATTACKS = [
     "python3 -c 'import socket; print(socket.create_connection((\"127.0.0.1\", PORT), 3).recv(99))'",
     "for place in . /tmp; do head -c 2000000000 /dev/zero > $place/large; rm $place/large; done",
     "for n in $(seq 300); do sleep 1 & done; nohup sleep 600 &",
+    "seq 100000",  # Pi keeps a long output in a file
 ]
 
 
@@ -76,6 +81,7 @@ def test_a_hostile_policy_reaches_no_key_no_other_port_and_nobodys_files(monkeyp
     assert "root:*" not in said
     assert rollout.verdict is not None
     assert "sleep" not in rollout.verdict.values["processes"]
+    assert rollout.verdict.values["files"] == [".:", "reward.txt", "/tmp:"]
 
 
 @needs_sandbox()
@@ -83,6 +89,15 @@ def test_a_harness_that_is_not_installed_says_what_to_type(monkeypatch: pytest.M
     monkeypatch.setenv("LUDUS_CACHE", str(tmp_path))
     with pytest.raises(UserError, match="is not installed"):
         played("pi", ScriptedModel(["Done."]))
+
+
+@needs_sandbox()
+@needs_harness("pi")
+def test_an_unknown_sandbox_for_an_environment_without_one_is_refused_before_the_first_rollout() -> None:
+    agent = HarnessAgent(HarnessAgent.Config(name="pi", sandbox=SandboxSettings(provider="bublewrap")))
+    environment = replace(Environment.load("mcqa"), agent=agent)
+    with pytest.raises(UserError, match="unknown sandbox provider bublewrap. Did you mean bubblewrap?"):
+        ludus.collect(environment, model=ScriptedModel(["A"]), limit=1)
 
 
 def test_an_unknown_harness_is_asked_about() -> None:

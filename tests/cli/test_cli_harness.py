@@ -27,6 +27,7 @@ echo "$*" >> "$INSTALLATIONS"
 [ -z "$BREAKS" ] || { echo "npm error no such package" >&2; exit 1; }
 while [ "$(wc -l < "$WAITING")" -lt 2 ]; do sleep 0.05; done
 mkdir -p "$3/node_modules/.bin"
+printf '#!/usr/bin/env node\\n1;\\n' > "$3/node_modules/.bin/mine"
 """
 
 
@@ -72,6 +73,8 @@ def test_two_installations_at_once_install_once(tmp_path: Path) -> None:
     assert [process.returncode for process in both] == [0, 0], outputs
     assert all("mine 1.0.0 is installed" in output for output, _ in outputs)
     assert len((tmp_path / "installations").read_text().splitlines()) == 1
+    program = (tmp_path / "cache/harness/mine-1.0.0/node_modules/.bin/mine").read_text()
+    assert program == "#!/opt/harness/mine-1.0.0/node_modules/node/bin/node\n1;\n", "its own Node"
     assert said(tmp_path, "remove", "mine.yaml")[1] == "mine 1.0.0 is removed\n"
     assert said(tmp_path, "remove", "mine.yaml")[1] == "mine 1.0.0 was not installed\n"
 
@@ -102,6 +105,35 @@ def test_checking_what_is_not_installed_says_what_to_type(tmp_path: Path) -> Non
 
 def test_a_misspelt_name_is_asked_about(tmp_path: Path) -> None:
     assert "Did you mean codex?" in said(tmp_path, "install", "codec")[2]
+
+
+def test_a_version_that_is_a_number_and_a_file_that_is_not_there_say_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text(DECLARATION.replace("1.0.0", "1.20"))
+    wrong = "other.yaml.install.version must be text, not 1.2. Put it in quotes"
+    assert wrong in " ".join(said(tmp_path, "check", "other.yaml")[2].split())
+    assert "there is no nothing.yaml here. Check the name of the file" in said(tmp_path, "check", "nothing.yaml")[2]
+
+
+@needs_sandbox()
+@needs_harness("pi")
+def test_the_check_finds_a_path_in_place_of_the_prompt_and_a_url_without_v1(tmp_path: Path) -> None:
+    good = declared()["pi"].read_text()
+    mistakes = {
+        "path.yaml": good.replace('"{model}", -p]', '"{model}", -p, "{prompt}"]\nprompt: file'),
+        "url.yaml": good.replace("{url}/v1", "{url}"),
+    }
+    reports = {}
+    for name, text in mistakes.items():
+        assert text != good
+        (tmp_path / name).write_text(text)
+        command = [sys.executable, "-m", "ludus", "harness", "check", str(tmp_path / name), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 1, done.stderr
+        reports[name] = json.loads(done.stdout)["answers"]
+    wrong = [question for question, answer in reports["path.yaml"].items() if not answer["passed"]]
+    assert wrong == ["reads the prompt"]
+    assert "there is no /chat/completions here" in reports["url.yaml"]["calls the model"]["why"]
+    assert not reports["url.yaml"]["keeps its history"]["passed"]
 
 
 @needs_sandbox()

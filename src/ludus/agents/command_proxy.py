@@ -110,7 +110,7 @@ class Proxy(ModelRoutes):
     async def _tool(self, incoming: Incoming) -> Reply:
         prefix, name = incoming.path[:7], incoming.path[7:]
         if prefix != "/tools/":
-            raise Refusal(404, "Not Found")
+            raise Refusal(404, f"there is no {incoming.path:.80} here: the paths of models begin with /v1, once")
         output = await self._program(incoming).call_tool(name, incoming.body.decode("utf-8", "replace"))
         return Reply(output.encode())
 

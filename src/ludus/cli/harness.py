@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from ludus.cli.commands import Argument, CommandGroup, Exit, Option
 
@@ -137,14 +137,12 @@ def _show(report: HarnessReport) -> None:
 
     console = stdout_console()
     verdict = "passed" if report.passed else "FAILED"
-    table = Table(title=text(f"{report.harness}: {verdict} in {report.seconds:.1f} s"), title_justify="left", box=None)
-    for column in ("question", "", "answer"):
-        table.add_column(column)
+    title = text(f"{report.harness}: {verdict} in {report.seconds:.1f} s")
+    table = Table("question", "", "answer", title=title, title_justify="left", box=None)
     for question, (good, why) in report.answers.items():
         table.add_row(text(question), text("yes", "green") if good else text("NO", "red"), text(why))
     print_unbroken(console, table)
-    columns: list[Any] = ["thread", "kind", "calls", "items", "tools", "characters", "sequences"]
-    threads = Table(*columns, box=None)
+    threads = Table("thread", "kind", "calls", "items", "tools", "characters", "sequences", box=None)
     for thread in report.threads:
         numbers = (thread.calls, thread.items, thread.tools, thread.characters, thread.sequences)
         threads.add_row(text(thread.thread), text(thread.kind), *(f"{number:,}" for number in numbers))

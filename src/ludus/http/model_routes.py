@@ -34,6 +34,7 @@ _ONE_MODEL = re.compile(r"/v1(?:alpha|beta)?/models/(.{1,200})")
 _STORED = re.compile(r"/v1/responses/([\w.:-]{1,200})")
 #: What the server of a model said. A client tries again, or not, as it would there.
 _UPSTREAM = re.compile(r"http_([45]\d\d)")
+_WITHOUT_V1 = ("/responses", "/chat/completions", "/messages")  # of a client whose base URL lacks it
 _NOT_PASSED_ON = ("408", "409", "425")  # a client could take them for its own doing
 
 
@@ -51,7 +52,7 @@ def dialect_of(incoming: Incoming) -> Dialect | None:
         return "gemini" if asks_gemini else "responses"
     if path.startswith("/v1/chat/"):
         return "chat"
-    return "responses" if path.startswith("/v1/") else None
+    return "responses" if path.startswith("/v1/") or path in _WITHOUT_V1 else None
 
 
 class ModelRoutes(App):

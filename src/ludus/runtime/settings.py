@@ -41,7 +41,8 @@ def checked(model: type[M], values: dict[str, Any], part: str) -> M:
         if first["type"] == "extra_forbidden":
             raise _unknown(model, part, key) from error
         same = [problem for problem in errors if _key(problem, values) == key]
-        raise UserError(describe_errors(f"{part}.{key}", same, masked(first.get("input")))) from error
+        hint = "Put it in quotes" if first["type"] == "string_type" and type(first["input"]) is float else ""
+        raise UserError(describe_errors(f"{part}.{key}", same, masked(first.get("input"))), hint) from error
     except UserError:
         raise
     except Exception as error:  # raised by an author's validator

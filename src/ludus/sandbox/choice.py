@@ -125,7 +125,12 @@ def check_spec(name: str, spec: SandboxSpec, images_from_rows: bool = False) -> 
 async def open_provider(
     name: str = "auto", *, image: bool = False, urls: Sequence[str] = (), warm: int | None = None
 ) -> SandboxProvider:
-    """A provider with a pool of warm sandboxes. Raises a `UserError` that says what to install.
+    """A provider with a pool of warm sandboxes: see `make_provider`."""
+    return make_provider(name, image, urls, warm)
+
+
+def make_provider(name: str, image: bool, urls: Sequence[str], warm: int | None = None) -> SandboxProvider:
+    """A provider, whose sandboxes open later. Raises a `UserError` that says what to install.
 
     `image` says whether sandboxes with an image will be opened: `auto` then needs a provider that takes one.
     """
@@ -158,8 +163,8 @@ def _other_provider(name: str) -> SandboxProvider:
         return provider
     if name in _HOSTED:
         raise missing_package(f"sandbox provider {name}", "sandboxes")
-    known = ["auto", "remote", *_PROVIDERS, *_HOSTED, *others.names]
-    raise UserError(f"unknown sandbox provider {name}", did_you_mean(name, known))
+    known = {"auto", "remote", *_PROVIDERS, *_HOSTED, *others.names}
+    raise UserError(f"unknown sandbox provider {name}", did_you_mean(name, sorted(known)))
 
 
 def _pool(name: str, warm: int | None) -> SandboxProvider:

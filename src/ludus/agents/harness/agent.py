@@ -28,7 +28,7 @@ from ludus.errors import Failure, UserError
 from ludus.response import Item, texts_of
 from ludus.rollout import Job
 from ludus.runtime.keys import without_keys_and_paths
-from ludus.sandbox.choice import open_provider
+from ludus.sandbox.choice import make_provider
 from ludus.sandbox.equipment import Equipment, EquippedProvider
 from ludus.sandbox.protocol import HOME, ExecResult, Sandbox, SandboxProvider, SandboxSpec
 from ludus.sandbox.resources import SandboxResources, SandboxSettings
@@ -117,6 +117,9 @@ class HarnessAgent(Agent):
         if resources.toolbox and self._serves_tools(resources):
             for harness in self._harnesses:
                 _require_mcp(harness.declaration)
+        if not issubclass(resources, SandboxResources) and self._provider is None:
+            chosen = self.config.sandbox
+            self._provider = make_provider(chosen.provider, chosen.image is not None, chosen.urls)
         if not isinstance(shared, SandboxProvider):
             return shared
         for equipment in dict.fromkeys(harness.equipment for harness in self._harnesses):
@@ -155,9 +158,7 @@ class HarnessAgent(Agent):
             prompt, seconds = resources.program_prompt(episode.task, prompt), resources.program_seconds
             place = _Place(resources.sandbox, resources.workdir, prompt, seconds)
             return await self._run(episode, harness, program, place)
-        if self._provider is None:
-            chosen = self.config.sandbox
-            self._provider = await open_provider(chosen.provider, image=chosen.image is not None, urls=chosen.urls)
+        assert self._provider is not None, "equip comes first"
         spec = harness.equipment.added_to(self.config.sandbox.applied_to(SandboxSpec()))
         async with await self._provider.open(spec) as sandbox:
             return await self._run(episode, harness, program, _Place(sandbox, ".", prompt, inf))

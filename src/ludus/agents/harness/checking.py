@@ -12,16 +12,19 @@ from typing import Any
 from ludus.agents.harness.agent import HarnessAgent
 from ludus.environment import Environment
 from ludus.outcome import Verdict
-from ludus.response import Response
+from ludus.response import Response, texts_of
 from ludus.rollout import Rollout
 from ludus.sandbox.resources import SandboxResources
 from ludus.task import Task
 from ludus.thread import MAIN, TRAINED, ThreadKind
 
 #: The task of a check, and the commands that the scripted model runs.
-ROW = {"responses_create_params": {"input": "Append the line hi to the file hello.txt."}}
+PROMPT = "Append the line hi to the file hello.txt."
+ROW = {"responses_create_params": {"input": PROMPT}}
 COMMANDS = ("echo hi >> hello.txt",) * 2
 
+_NOT_ASKED = "the model was not asked the task: does `prompt` say where the program reads it?"
+_ONE = "one training sequence"
 _LEFT = "ls -A . | grep -vx hello.txt; ls -A /tmp"
 
 
@@ -77,13 +80,15 @@ def report_on(rollout: Rollout, harness: str) -> HarnessReport:
     values: dict[str, Any] = dict(rollout.verdict.values) if rollout.verdict is not None else {}
     cause = str(rollout.error) if rollout.error is not None else "the rollout stopped: " + str(rollout.stop_reason)
     ended = rollout.error is None and rollout.stop_reason == "completed"
-    main = [thread for thread in threads if thread.thread == MAIN]
+    kept = sum(thread.sequences for thread in threads if thread.thread == MAIN)
+    asked = rollout.response is not None and any(PROMPT in texts_of(item) for item in rollout.response.output)
     answers = {
         "calls the model": (calls > 0, f"{calls} calls" if calls > 1 else "1 call" if calls else cause),
+        "reads the prompt": (asked, "the model was asked the task" if asked else _NOT_ASKED if calls else cause),
         "runs commands": (rollout.reward == 1.0, "hello.txt is there" if rollout.reward == 1.0 else _no_file(values)),
         "ends by itself": (ended, f"stop reason {rollout.stop_reason}" if ended else cause),
         "leaves nothing else": (not values.get("left"), ", ".join(values.get("left", [])) or "no other file"),
-        "keeps its history": (all(thread.sequences == 1 for thread in main), _history(main)),
+        "keeps its history": (kept == 1, "its calls are " + (f"{kept} training sequences" if kept != 1 else _ONE)),
     }
     return HarnessReport(harness, answers, threads, rollout.timings.get("agent", 0.0))
 
@@ -108,8 +113,3 @@ def _no_file(values: dict[str, Any]) -> str:
     if values.get("lines"):
         return "hello.txt holds other lines"
     return "there is no hello.txt: does `shell` in the declaration name the right tool?"
-
-
-def _history(main: list[ThreadFigures]) -> str:
-    count = sum(thread.sequences for thread in main)
-    return "its calls are one training sequence" if count == 1 else f"its calls are {count} training sequences"

@@ -11,16 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
 from ludus.errors import UserError, did_you_mean
-from ludus.runtime.settings import checked
+from ludus.runtime.settings import checked, read_yaml
 from ludus.sandbox.equipment import PROGRAM_LIMITS
 from ludus.sandbox.protocol import SandboxLimits
 
@@ -136,13 +134,9 @@ class Declaration(BaseModel):
                 raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
         return patterns
 
-    @cached_property
-    def _sides(self) -> list[re.Pattern[str]]:
-        return [re.compile(pattern) for pattern in self.side]
-
     def is_side(self, text: str) -> bool:
         """Whether a conversation is a side call, by the text of its first request."""
-        return any(pattern.search(text) for pattern in self._sides)
+        return any(re.search(pattern, text) for pattern in self.side)
 
     @property
     def limits(self) -> SandboxLimits:
@@ -187,17 +181,14 @@ def read_declaration(which: str, folder: Path | None = None) -> Declaration:
         places = [place / which for place in (folder, Path.cwd()) if place is not None]
         path = next((place for place in places if place.is_file()), None)
         if path is None:
-            raise UserError(f"there is no {which:.200} beside environment.yaml, nor here", "Check agent.name")
+            where = "here" if folder is None else "beside environment.yaml, nor here"
+            raise UserError(f"there is no {which:.200} {where}", "Check the name of the file")
     else:
         known = declared()
         path = known.get(which)
         if path is None:
             raise UserError(f"unknown harness {which:.80}", did_you_mean(which, known))
-    try:
-        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise UserError(f"cannot read {path}: {why}", "Check the file") from error
+    fields = read_yaml(path)
     if not isinstance(fields, dict):
         raise UserError(f"{path} is not a declaration", "Begin with: name: NAME")
     declaration: Declaration = checked(Declaration, fields, str(path))

@@ -36,6 +36,7 @@ _DONE = ".installed"
 _LIBRARIES = ".libraries"
 _LIBRARIES_INSIDE = "/opt/harness/libraries"
 
+_BY_ENV = b"#!/usr/bin/env node"
 _REAL_PYTHON = "bin/python.real"
 
 #: Stands for the Python of a program from PyPI. In a sandbox it runs Python with the libraries of this machine: an
@@ -75,27 +76,25 @@ class Installation:
     @property
     def path(self) -> str:
         """The folders of its programs, inside a sandbox."""
-        return f"{self._bin}:{self._node.rpartition('/')[0]}" if not self.is_python else self._bin
+        return f"{self._bin}:{self.node.rpartition('/')[0]}" if not self.is_python else self._bin
 
     def command(self, words: list[str]) -> list[str]:
         """A command inside a sandbox, whose first word may be the name of a program of this installation.
 
-        The path of the sandbox comes first, so that the model's commands get the task's own Node and Python. So this
-        names those of the installation.
+        The path of the sandbox comes first, so that the model's commands get the task's own Node and Python.
         """
         program = self.folder / ("bin" if self.is_python else "node_modules/.bin") / words[0]
         if "/" in words[0] or not program.is_file():
             return words
-        with program.open("rb") as file:
-            is_script_of_node = file.read(64).startswith(b"#!/usr/bin/env node")
-        return [*([self._node] if is_script_of_node else []), f"{self._bin}/{words[0]}", *words[1:]]
+        return [f"{self._bin}/{words[0]}", *words[1:]]
 
     @property
     def _bin(self) -> str:
         return str(self.folder / "bin") if self.is_python else f"{self.place}/node_modules/.bin"
 
     @property
-    def _node(self) -> str:
+    def node(self) -> str:
+        """Its Node, inside a sandbox."""
         return f"{self.place}/node_modules/node/bin/node"
 
 
@@ -150,17 +149,11 @@ def survey() -> list[dict[str, Any]]:
     for name in declared():
         declaration = read_declaration(name)
         wanted, there = declaration.install, installation(declaration)
-        rows.append(
-            {
-                "name": name,
-                "version": wanted.version,
-                "dialect": declaration.dialect,
-                "package": f"npm {wanted.npm}" if wanted.npm else f"PyPI {wanted.pip}",
-                "about": declaration.about,
-                "installed": there is not None,
-                "bytes": size_of(there.folder) if there is not None else 0,
-            }
-        )
+        package = f"npm {wanted.npm}" if wanted.npm else f"PyPI {wanted.pip}"
+        about: dict[str, Any] = {"version": wanted.version, "dialect": declaration.dialect, "package": package}
+        size = size_of(there.folder) if there is not None else 0
+        about |= {"about": declaration.about, "installed": there is not None, "bytes": size}
+        rows.append({"name": name, **about})
     return rows
 
 
@@ -183,12 +176,20 @@ def _install_npm(declaration: Declaration, folder: Path, run: _Commands) -> None
     new = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     try:
         run([npm, "install", "--prefix", str(new), *quietly, *packages])
+        _name_node(new, Installation(folder, is_python=False))
         (new / _DONE).touch()
         new.chmod(0o755)  # sandboxes run as another user
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _name_node(new: Path, installed: Installation) -> None:
+    """Let programs name their own Node: the Node of the task comes first on the path."""
+    for program in filter(Path.is_file, new.glob("node_modules/.bin/*")):
+        if (script := program.read_bytes()).startswith(_BY_ENV):
+            program.write_bytes(b"#!" + installed.node.encode() + script.removeprefix(_BY_ENV))
 
 
 def _install_pip(declaration: Declaration, folder: Path, run: _Commands) -> None:
