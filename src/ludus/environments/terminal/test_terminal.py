@@ -323,7 +323,6 @@ def test_a_folder_that_is_no_task_is_a_mistake_in_one_line(tmp_path: Path, files
 
 
 @needs_sandbox()
-@needs_sandbox()
 def test_slow_commands_of_one_turn_end_within_the_seconds_of_one_command() -> None:
     environment = Environment.load(NAME).copy()
     environment.configure({"resources.step_timeout": 1, "limits.tool": 2.5, "resources.sandbox.warm": 0})
@@ -344,6 +343,7 @@ def test_deadlines_of_a_rollout_are_longer_than_those_of_its_task(tmp_path: Path
     assert Environment.load(f"harbor:{DATA / 'tasks'}").limits.verify == Environment.load(NAME).limits.verify
 
 
+@needs_sandbox()
 def test_a_folder_is_collected_by_its_path(tmp_path: Path) -> None:
     settings = {"data.path": str(DATA / "tasks" / "repair_config")}
     solve = ScriptedModel(qualify.oracle(Environment.load(NAME).task(ROWS[NAMES.index("repair_config")])))
