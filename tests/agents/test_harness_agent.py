@@ -14,6 +14,7 @@ import ludus
 from ludus import Environment, ScriptedModel, UserError
 from ludus.agents.harness.agent import HarnessAgent
 from ludus.agents.harness.declaration import Declaration, declared, filled_in, read_declaration
+from ludus.outcome import Outcome
 from ludus.sandbox.resources import SandboxSettings
 from ludus.testing import needs_sandbox
 
@@ -82,6 +83,15 @@ def test_a_hostile_policy_reaches_no_key_no_other_port_and_nobodys_files(monkeyp
     assert rollout.verdict is not None
     assert "sleep" not in rollout.verdict.values["processes"]
     assert rollout.verdict.values["files"] == [".:", "reward.txt", "/tmp:"]
+
+
+@needs_sandbox()
+@needs_harness("pi")
+def test_a_policy_that_kills_its_own_program_fails_the_rollout_and_gets_no_reward() -> None:
+    rollout = played("pi", ScriptedModel([call(f"{WRITE}; kill -9 -1"), "Done."]))
+    assert (rollout.outcome, rollout.reward) == (Outcome.FAILED, None)
+    assert rollout.error is not None
+    assert (rollout.error.stage, rollout.error.kind) == ("agent", "exit")
 
 
 @needs_sandbox()
