@@ -236,9 +236,9 @@ def _problem(error: Any) -> str:
     """Why a key of task.toml cannot be used."""
     key = str(error["loc"][-1])
     wants = {
-        "gpus": "asks for GPUs, which a sandbox has not",
-        "tpu": "asks for a TPU, which a sandbox has not",
-        "os": "must be linux",
+        "gpus": "asks for GPUs, which a sandbox has not: set 0 if the task runs without",
+        "tpu": "asks for a TPU, which a sandbox has not: remove the table if the task runs without",
+        "os": "must be linux: leave the task out",
         "service": "names a service of a compose file, and tasks have one box here",
     }
     value = f"{error['input']!r:.40}"
