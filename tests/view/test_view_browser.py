@@ -309,7 +309,9 @@ def test_threads_of_a_program_are_a_tree_with_folded_side_calls_and_marked_resto
     assert "sub-agent · 2 calls · reward 0.500" in tab.text(".threads .tree > li > ul > li")
     assert not page.locator("a:has-text('side-1')").is_visible()
     marks = page.locator(".restored").all_inner_texts()
-    assert marks[0].startswith("2 items were restored: the model got them as it wrote them; 1 answers were saved")
+    assert marks[0].startswith(
+        "2 restored items: as the model wrote them, not as the program repeated them; 1 answer saved"
+    )
     assert marks[1].startswith("restored: the model got 2 items as it wrote them")
     mark = page.locator(".conversation .restored").bounding_box()
     answer = page.locator(".item.assistant").bounding_box()

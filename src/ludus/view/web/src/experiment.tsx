@@ -58,7 +58,7 @@ export function Experiment({ given }: { given: Record<string, string> }) {
         <p class="quiet">{plural(curves.length, "curve")} of {plural(data.runs.length, "run")}, {short(data.runs.reduce((sum, run) => sum + run.counts.dispatched, 0))} rollouts{data.preparing > 0 && `. ${plural(data.preparing, "run")} being prepared`}</p></div>
         <nav class="tools" aria-label="In this folder">{served && <a class="button" href={link(["search"], { at })}>Search all rollouts</a>}{data.folders.slice(0, 8).map((folder) => <a key={folder.at} class="button" href={link(["experiment"], { at: folder.at })}>{visible(inside(folder.at, at))} <span class="count">{folder.runs}</span></a>)}</nav>
       </header>
-      <Card title={figureName(data.figure)} wide note={seeds ? "the band is the 95 % interval of the mean, of several seeds that of their means" : "the band is the 95 % interval of the mean"}>
+      <Card title={figureName(data.figure)} wide note={seeds ? "the band is the 95 % interval of the mean; with several seeds, of the mean of the seeds" : "the band is the 95 % interval of the mean"}>
         <div class="search-row">
           <label class="small quiet">Figure <select value={data.figure} onChange={(event) => to({ figure: event.currentTarget.value })}>
             {data.figures.map((name) => <option key={name} value={name}>{figureName(name)}</option>)}</select></label>

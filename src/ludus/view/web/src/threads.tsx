@@ -52,8 +52,8 @@ export function marksOf(calls: Item[], items: Item[]): Map<number, string> {
 
 /** The words for what was restored in the whole rollout. */
 export function Restored({ counts }: { counts: Record<string, string> }) {
-  const said = [counts.restored_items && `${counts.restored_items} items were restored: the model got them as it wrote them`,
-    counts.kept_calls && `${counts.kept_calls} answers were saved before an interruption and given again${counts.alike_calls ? `, ${counts.alike_calls} of them to a request that differs in volatile text` : ""}`,
+  const said = [counts.restored_items && `${plural(Number(counts.restored_items), "restored item")}: as the model wrote them, not as the program repeated them`,
+    counts.kept_calls && `${plural(Number(counts.kept_calls), "answer")} saved before an interruption and given again${counts.alike_calls ? `, ${counts.alike_calls} of them to a request that differs in volatile text` : ""}`,
     counts.lost_calls && `${counts.lost_calls} saved answers were not asked for again`].filter(Boolean);
   return said.length ? <p class="restored">{visible(said.join("; "))}.</p> : null;
 }
