@@ -24,6 +24,12 @@ REPETITIONS = [
     [".plot a:nth-of-type(n+12)"],
 ]
 
+#: Waits until the browser has drawn three times.
+THREE_FRAMES = """new Promise((done) => {
+  const draw = (left) => (left ? requestAnimationFrame(() => draw(left - 1)) : done());
+  draw(3);
+})"""
+
 #: The barriers that depend on colours, which are the only difference between a light and a dark page.
 COLOURS = {"runOnly": ["color-contrast"]}
 
@@ -71,6 +77,7 @@ class Tab:
         """How wide the page is in a window of some width."""
         self.page.set_viewport_size({"width": window, "height": 740})
         self.page.wait_for_function("(width) => innerWidth === width", arg=window)
+        self.page.evaluate(THREE_FRAMES)  # charts are drawn again when they see their new size
         return int(self.page.evaluate("document.documentElement.scrollWidth"))
 
     def barriers(self, theme: str, options: dict[str, Any] | None = None) -> list[tuple[str, str]]:
