@@ -33,12 +33,12 @@ from ludus.errors import UserError
 from ludus.model import Model
 from ludus.models.scripted import ScriptedModel
 from ludus.train.contract import GroupFeed
-from ludus.train.failed_steps import FailedSteps
 from ludus.train.group import TrainingGroup, TrainingMember
-from ludus.train.loop_thread import LoopThread
 from ludus.train.policy import GroupPolicy
 from ludus.train.rows import messages_of, with_sampling
+from ludus_transformers.failed_steps import FailedSteps
 from ludus_transformers.loading import library
+from ludus_transformers.loop_thread import LoopThread
 from ludus_transformers.trl_model import check_sampling, policy_of
 
 #: The key of a prompt's messages that names its task, and the fields that reach the reward function.

@@ -30,10 +30,10 @@ from ludus.models.scripted import ScriptedModel
 from ludus.outcome import Outcome
 from ludus.rollout import Job, Rollout
 from ludus.task import derive_seed, private
-from ludus.train.failed_steps import FailedSteps
-from ludus.train.loop_thread import LoopThread
 from ludus.train.rows import messages_of
+from ludus_transformers.failed_steps import FailedSteps
 from ludus_transformers.loading import library
+from ludus_transformers.loop_thread import LoopThread
 
 _TYPES = {"integer": int, "number": float, "string": str, "boolean": bool, "array": list, "object": dict}
 

@@ -22,8 +22,8 @@ from ludus.data.advantages import z_score
 from ludus.errors import UserError
 from ludus.train.contract import GroupFeed
 from ludus.train.group import Estimator, TrainingGroup
-from ludus.train.loop_thread import LoopThread
 from ludus.train.policy import GroupPolicy
+from ludus_transformers.loop_thread import LoopThread
 
 
 class _SampleBuffer(queue.Queue[Any]):
