@@ -143,7 +143,8 @@ def breaking(command: str) -> dict[str, Any]:
     return {"call": "bash", "arguments": {"command": f"echo hello > hello.txt; {command}"}}
 
 
-KILL = "for p in /proc/[0-9]*; do grep -q srv.sh $p/cmdline && kill -9 ${p#/proc/}; done; true"
+#: The pattern does not match the command that holds it.
+KILL = "for p in /proc/[0-9]*; do grep -q '[s]rv.sh' $p/cmdline && kill -9 ${p#/proc/}; done; true"
 
 
 @needs_images
