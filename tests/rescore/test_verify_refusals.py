@@ -223,3 +223,44 @@ def test_the_exit_code_is_1_if_any_row_failed(tmp_path: Path):
     assert (done.returncode, found["rows"], found["new"], found["failed"]) == (1, 2, 1, 1)
     path.write_text(json.dumps({**row, "response": "\\boxed{A}"}) + "\n")
     assert verify(path, "--env", "mcqa", cwd=tmp_path).returncode == 0
+
+
+def unjudged_rows(path: Path, *answers: str) -> Path:
+    """Rows of an environment whose verifier asks a judge, each with an answer."""
+    row = {"responses_create_params": {"input": "Which planet is the largest?"}, "expected_answer": "Jupiter"}
+    row["agent_ref"] = {"name": "equivalence_llm_judge"}
+    path.write_text("".join(json.dumps({**row, "response": answer}) + "\n" for answer in answers))
+    return path
+
+
+def test_a_missing_judge_is_said_once_and_no_row_is_scored(tmp_path: Path):
+    path = unjudged_rows(tmp_path / "rows.jsonl", *(f"Jupiter {index}" for index in range(100)))
+    done = verify(path, "--output", tmp_path / "new.jsonl", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: these rows need a judge. Name a model with: --set resources.judge=SPEC, "
+        'or in Python with: settings={"resources.judge": SPEC}\n'
+    )
+    assert done.stdout == ""
+    assert not (tmp_path / "new.jsonl").exists()
+
+
+def test_rows_that_need_a_judge_after_others_that_do_not_fail_alone(tmp_path: Path):
+    path = unjudged_rows(tmp_path / "rows.jsonl", *["Jupiter"] * 4)
+    choice = {"responses_create_params": {"input": "x"}, "options": [{"A": "a"}, {"B": "b"}], "expected_answer": "A"}
+    choice |= {"agent_ref": {"name": "mcqa"}, "response": "\\boxed{A}"}
+    path.write_text(json.dumps(choice) + "\n" + path.read_text())
+    done = verify(path, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.count("need a judge") == 1
+    assert "lines 2, 3, 4, 5: open: no_judge: these rows need a judge" in " ".join(done.stdout.split())
+
+
+def test_python_is_told_how_to_name_a_judge(tmp_path: Path):
+    path = unjudged_rows(tmp_path / "rows.jsonl", "Jupiter", "Saturn")
+    remedy = r'need a judge\. .*--set resources\.judge=SPEC, or in Python with: settings=\{"resources\.judge": SPEC\}$'
+    with pytest.raises(UserError, match=remedy):
+        rescore(path)
+    row = json.loads(path.read_text().splitlines()[0])
+    with pytest.raises(UserError, match=remedy):
+        ludus.collect("equivalence_llm_judge", model=ScriptedModel(["Jupiter"]), input=[row])

@@ -99,19 +99,17 @@ def _show_first_rows(console: Console, rescoring: Rescoring) -> None:
         for change in changes.changes:
             after = text(number(change["after"]), reward_style(change["after"]))
             after.append(" (masked)" if change.get("mask") else "")
-            cells = (
-                text(change["line"]),
-                text(number(change["before"])),
-                after,
-                text(one_line(str(change["rollout_id"]))),
-            )
-            table.add_row(*cells)
+            name = text(one_line(str(change["rollout_id"])))
+            table.add_row(text(change["line"]), text(number(change["before"])), after, name)
         console.print(table)
         if more := changes.counts["changed"] - len(changes.changes):
             emit(console, text(f"{more:,} more changed", "dim"))
-    for failure in changes.failed[:5]:
-        line = f"line {failure['line']}: {failure['stage']}: {failure['kind']}: {one_line(failure['cause'])}"
-        emit(console, text(line, "red"))
+    lines_of: dict[str, list[str]] = {}
+    for failure in changes.failed:
+        cause = f"{failure['stage']}: {failure['kind']}: {one_line(failure['cause'])}"
+        lines_of.setdefault(cause, []).append(str(failure["line"]))
+    for cause, lines in list(lines_of.items())[:5]:
+        emit(console, text(f"line{'s' if len(lines) > 1 else ''} {', '.join(lines)}: {cause}", "red"))
     if changes.drifted:
         more = changes.drift_count - len(changes.drifted)
         names = ", ".join(one_line(str(name)) for name in changes.drifted) + (f" and {more:,} more" if more else "")

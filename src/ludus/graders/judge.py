@@ -32,6 +32,9 @@ _FIELD = re.compile(
 )
 _CONTROL_TOKEN = re.compile(r"<(?=[|\uff5c])")
 
+#: How a user names a judge, in a command and in a call.
+NAME_A_JUDGE = '--set resources.judge=SPEC, or in Python with: settings={"resources.judge": SPEC}'
+
 
 class JudgeModelConfig(ResourcesConfig):
     """Settings of an environment with a judge model."""
@@ -226,7 +229,7 @@ async def open_judge(config: JudgeModelConfig) -> AsyncIterator[Judge | None]:
 def require_judge(judge: Judge | None) -> Judge:
     """The judge. Raises a `Failure` of kind `no_judge` without one."""
     if judge is None:
-        raise Failure("no_judge", "these rows need a judge. Name a model with: --set resources.judge=SPEC")
+        raise Failure("no_judge", f"these rows need a judge. Name a model with: {NAME_A_JUDGE}")
     return judge
 
 

@@ -44,6 +44,11 @@ class Changes:
         """The number of rows counted so far."""
         return self.counts.total() - self.counts["duplicate"]
 
+    @property
+    def scored(self) -> int:
+        """The number of rows with a verdict so far."""
+        return sum(self.counts[kind] for kind in ("unchanged", "changed", "new"))
+
     def add(self, scored: ScoredLine) -> None:
         """Count one line."""
         before, reward, masked = scored.before, scored.reward, bool(scored.mask)

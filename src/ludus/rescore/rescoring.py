@@ -120,6 +120,9 @@ class Rescoring:
             await asyncio.gather(flushing, helping, working, return_exceptions=True)
 
     def _record(self, result: ScoredLine | ScoredBlock) -> None:
+        failure = result.failure if isinstance(result, ScoredLine) else None
+        if failure is not None and failure.kind == "no_judge" and not self.changes.scored:
+            raise UserError(failure.cause)
         if self.writer is not None:
             self.writer.add(result.output)
         if isinstance(result, ScoredBlock):

@@ -32,7 +32,7 @@ from ludus.environments.conversational_tool_use_simulation.judging import Examin
 from ludus.environments.conversational_tool_use_simulation.rows import ConversationTask
 from ludus.environments.conversational_tool_use_simulation.steps import Step, steps_of
 from ludus.environments.conversational_tool_use_simulation.tool_simulator import ToolSimulator
-from ludus.graders.judge import Judge, JudgeModelConfig, open_judge
+from ludus.graders.judge import NAME_A_JUDGE, Judge, JudgeModelConfig, open_judge
 from ludus.model import Model
 from ludus.models import open_model
 from ludus.response import Item
@@ -40,8 +40,8 @@ from ludus.tools import error_text
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "max_output_tokens": 8192}
 NO_JUDGE = (
-    "these rows need a judge. Name a model with --set resources.judge=SPEC, or reward every conversation that the"
-    " customer ends with --set resources.enable_llm_judge=false"
+    f"these rows need a judge. Name a model with: {NAME_A_JUDGE}. Or reward every conversation that the customer ends:"
+    ' --set resources.enable_llm_judge=false, in Python settings={"resources.enable_llm_judge": False}'
 )
 
 NO_ENDING = (

@@ -22,6 +22,7 @@ from ludus.environments.conversational_tool_use_simulation.test_conversational_t
     recording,
     with_models,
 )
+from ludus.errors import UserError
 from ludus.rescore.rescoring import rescore
 from ludus.response import Response, message
 
@@ -111,8 +112,9 @@ def test_a_record_that_does_not_show_how_it_ended_is_not_scored(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("closing", [STOP, None])
-def test_without_a_judge_a_stored_conversation_is_a_failure_and_not_a_0(tmp_path: Path, closing: str | None) -> None:
-    assert failure(scored(tmp_path, from_elsewhere(MOVE, closing), judge=None)) == "no_judge"
+def test_without_a_judge_a_stored_conversation_is_refused_and_gets_no_0(tmp_path: Path, closing: str | None) -> None:
+    with pytest.raises(UserError, match="these rows need a judge"):
+        scored(tmp_path, from_elsewhere(MOVE, closing), judge=None)
     free = scored(tmp_path, from_elsewhere(MOVE, STOP), judge=None, enable_llm_judge=False)
     assert free["reward"] == 1.0
 

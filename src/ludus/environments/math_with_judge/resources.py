@@ -19,7 +19,7 @@ import ludus
 from ludus import Failure, Resources, Response, Verdict
 from ludus.environments.math_with_judge.prompt import rubric
 from ludus.graders.answers import last_boxed
-from ludus.graders.judge import Judge, JudgeConfig, judge_usage, open_judge, require_judge
+from ludus.graders.judge import NAME_A_JUDGE, Judge, JudgeConfig, judge_usage, open_judge, require_judge
 from ludus.graders.math import MathResult, check_math, is_readable, require_math
 from ludus.runtime.processes import shared_pool
 
@@ -101,7 +101,7 @@ class MathWithJudge(Resources):
             if len(readable) < _MOST_READABLE:
                 readable.add(expected)
             return
-        what = "is not mathematics: set a judge with --set resources.judge=SPEC" if expected.strip() else "is empty"
+        what = f"is not mathematics: set a judge with: {NAME_A_JUDGE}" if expected.strip() else "is empty"
         raise Failure("bad_row", f"expected_answer {what}")
 
     @property

@@ -19,7 +19,7 @@ from ludus.environments.text_to_sql.execution import Execution, decide
 from ludus.environments.text_to_sql.extraction import extract_sql
 from ludus.environments.text_to_sql.prompt import TEMPLATE, question, system
 from ludus.environments.text_to_sql.sqltext import DIALECTS
-from ludus.graders.judge import Judge, JudgeConfig, Rubric, judge_usage, open_judge, require_judge
+from ludus.graders.judge import NAME_A_JUDGE, Judge, JudgeConfig, Rubric, judge_usage, open_judge, require_judge
 from ludus.runtime.processes import OutOfTime, in_process, shared_pool
 
 #: How many gold queries are remembered as executable or not.
@@ -163,6 +163,6 @@ class TextToSql(Resources):
     def _require_judge(self, reason: str) -> Judge:
         """The judge. Without one, a `Failure` of kind `no_judge` that says why it is needed."""
         if self.shared.judge is None:
-            hint = "Name a judge with: --set resources.judge=SPEC"
+            hint = f"Name a judge with: {NAME_A_JUDGE}"
             raise Failure("no_judge", f"this cannot be decided by execution: {reason}. {hint}")
         return require_judge(self.shared.judge)
