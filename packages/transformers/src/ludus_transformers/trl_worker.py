@@ -43,8 +43,10 @@ class _SampleBuffer(queue.Queue[Any]):
 class TrlWorker:
     """A rollout worker in the trainer's process. `options` are those of `ludus.collect`.
 
-    `model` is the policy: usually the vLLM server to which the trainer sends its weights. `unread` is how many samples
-    may wait: the samples of a step times the steps that generation may be ahead.
+    `model` is the policy: usually the vLLM server to which the trainer sends its weights, or the adapters that it holds
+    (`adapters.AdapterPolicy`). `unread` is how many samples may wait: the samples of a step times the steps that
+    generation may be ahead. With `ahead`, the trainer's updates set the pace instead: groups are generated for at most
+    that many steps of `groups_per_step` groups beyond the current one, and 0 generates with the newest weights only.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class TrlWorker:
         *,
         policy: GroupPolicy | None = None,
         unread: int = 64,
+        groups_per_step: int = 1,
+        ahead: int | None = None,
         estimator: Estimator = z_score,
         epochs: int | None = None,
         **options: Unpack[CollectArguments],
@@ -61,7 +65,9 @@ class TrlWorker:
             raise UserError(f"unread must be at least 1, not {unread}")
         self.rollout_buffer = _SampleBuffer()
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
-        self.feed = GroupFeed(environment, policy=policy, groups_per_step=1, epochs=epochs, **options)
+        self.feed = GroupFeed(
+            environment, policy=policy, groups_per_step=groups_per_step, ahead=ahead, epochs=epochs, **options
+        )
         self.feed.prepare()
         self._unread, self._estimator = unread, estimator
         self._thread: LoopThread | None = None

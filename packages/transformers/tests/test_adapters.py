@@ -1,0 +1,118 @@
+"""Adapters of a vLLM server: a call names the adapter of its version, and the example trains while it generates."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import tiny_transformers
+from ludus_transformers.adapters import AdapterPolicy
+from servers import running
+from vllm_stub import VllmStub
+
+import ludus
+
+OVERLAP = Path(__file__).parents[3] / "examples" / "train_grpo" / "overlap.py"
+Body = dict[str, Any]
+
+
+class AdapterServer(VllmStub):
+    """Holds adapters, refuses those that it does not hold, and notes which one every answer was asked of."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__(tokenizer, numbers)
+        self.held: dict[str, str] = {"policy": ""}
+        self.names: list[str] = []
+
+    def _routes(self) -> dict[str, Callable[[Body], Body]]:
+        return {
+            **super()._routes(),
+            "/v1/load_lora_adapter": lambda body: self.held.update({body["lora_name"]: body["lora_path"]}) or {},
+            "/v1/unload_lora_adapter": lambda body: {"was": self.held.pop(body["lora_name"])},
+        }
+
+    def chat(self, body: Body) -> Body:
+        return super().chat(self.known(body))
+
+    def generate(self, body: Body) -> Body:
+        return super().generate(self.known(body))
+
+    def known(self, body: Body) -> Body:
+        if body["model"] not in self.held:
+            raise ValueError(f"no adapter {body['model']}")
+        self.names.append(body["model"])
+        return body
+
+
+def numbers(random: Random, tools: list[Body]) -> tuple[str, bool]:
+    """Now and then an answer that earns something."""
+    return random.choice(["1 2 3 4 5", "I do not know."]), True
+
+
+def test_a_call_names_the_adapter_of_the_version_that_it_records() -> None:
+    with running(AdapterServer(tiny_transformers.tokenizer("tools"))) as server:
+        server.held |= {"trl-policy-v3": "", "trl-policy-v4": ""}
+        model = AdapterPolicy(AdapterPolicy.Config(base_url=server.url, model="policy"))
+        for version, name in ((0, "policy"), (3, "trl-policy-v3"), (4, "trl-policy-v4")):
+            server.names.clear()
+            model.policy_version = version
+            result = ludus.collect("example_session_state_mgmt", model=model, limit=2, tokens=True)
+            assert set(server.names) == {name}
+            calls = [call for rollout in result.rollouts for call in rollout.calls]
+            assert {call["policy_version"] for call in calls} == {str(version)}
+            assert [len(list(rollout.sequences())) for rollout in result.rollouts] == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_the_example_trains_on_groups_that_are_as_old_as_it_says(ahead: int, tmp_path: Path) -> None:
+    if find_spec("peft") is None:
+        pytest.skip("needs peft: pip install 'ludus-transformers[train]'")
+    folder, output = tmp_path / "weights", tmp_path / "run"
+    words = tiny_transformers.tokenizer("tools")
+    tiny_transformers.llama(max_position_embeddings=4096).save_pretrained(folder)
+    words.save_pretrained(folder)
+    with running(AdapterServer(words)) as server:
+        options = [
+            "--environment",
+            "sort_numbers",
+            "--model",
+            folder,
+            "--server",
+            server.url,
+            "--ahead",
+            ahead,
+            "--steps",
+            3,
+            "--groups",
+            2,
+        ]
+        options += ["--group-size", 4, "--lora", 4, "--keep-every", 2, "--held-out", 4, "--samples", 2]
+        options += ["--train-tasks", 8, "--learning-rate", 0.01, "--output", output]
+        done = subprocess.run(
+            [sys.executable, str(OVERLAP), *map(str, options)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+        asked = [name for name in server.names if name.startswith("run-0-v")]
+    measured = json.loads((output / "metrics.json").read_text())
+    assert [step["step"] for step in measured["steps"]] == [1, 2, 3]
+    assert asked[0] == "run-0-v1"
+    assert set(asked) <= {f"run-0-v{version}" for version in (1, 2, 3, 4)}
+    assert all(0 <= step["behind"] <= ahead for step in measured["steps"])
+    assert any(step["norm"] > 0 for step in measured["steps"])
+    assert [kept["step"] for kept in measured["kept"]] == [0, 2, 3]
+    assert all(kept["greedy_failed"] == kept["sampled_failed"] == 0 for kept in measured["kept"])
+    saved = [(output / kept["folder"] / "adapter_model.safetensors").read_bytes() for kept in measured["kept"]]
+    assert len(set(saved)) == 3, "the adapter changed"
