@@ -138,6 +138,19 @@ def test_the_check_finds_a_path_in_place_of_the_prompt_and_a_url_without_v1(tmp_
 
 @needs_sandbox()
 @needs_harness("pi")
+def test_the_check_finds_a_dialect_that_the_program_does_not_speak(tmp_path: Path) -> None:
+    text = declared()["pi"].read_text()
+    assert "dialect: chat\n" in text
+    (tmp_path / "dialect.yaml").write_text(text.replace("dialect: chat\n", "dialect: responses\n"))
+    command = [sys.executable, "-m", "ludus", "harness", "check", str(tmp_path / "dialect.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    (wrong,) = [" ".join(line.split()) for line in done.stdout.splitlines() if " NO " in line]
+    assert wrong == "speaks its dialect NO the program called chat, not responses: write `dialect: chat`"
+
+
+@needs_sandbox()
+@needs_harness("pi")
 def test_the_check_of_a_real_program_shows_its_calls() -> None:
     command = [sys.executable, "-m", "ludus", "harness", "check", "pi", "--json"]
     report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

@@ -12,7 +12,7 @@ from ludus.http.guard import is_open, token_of
 from ludus.http.listening import Listening, bind
 from ludus.http.mcp import mcp_reply
 from ludus.http.messages import Incoming, Refusal, Reply
-from ludus.http.model_routes import ModelRoutes
+from ludus.http.model_routes import ModelRoutes, dialect_of
 from ludus.model import Model
 from ludus.response import Item
 
@@ -74,6 +74,7 @@ class Proxy(ModelRoutes):
     async def respond_to(self, incoming: Incoming, body: Body) -> Body:
         """The answer to a model call of a program, which may continue an earlier response of its rollout."""
         program = self._program(incoming)
+        program.dialects.add(str(dialect_of(incoming)))
         if incoming.path != "/v1/responses":
             return await program.answer(incoming, body)
         response = await program.answer(incoming, program.stored.continued(body))

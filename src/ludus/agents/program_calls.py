@@ -100,6 +100,7 @@ class ProgramCalls:
         self.requests = GrowingRequests()
         self.server_tools: ServerTools = "refuse"  #: what happens to tools that the policy cannot use
         self.dropped_tools: set[str] = set()
+        self.dialects: set[str] = set()  #: of the routes that the program called
         self.tool_failure: Failure | None = None  #: why a tool of the task could not run
         self.stop = asyncio.Event()  #: set when no further call can be answered: the program may end
         self._waiting = 0  # calls that the model has not answered

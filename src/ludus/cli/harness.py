@@ -106,7 +106,7 @@ def check(
     declaration = read_declaration(name)
     require(declaration, name)
     run = collect(checked_environment(name), model=ShellPolicy(declaration, COMMANDS), input=[ROW])
-    report = report_on(run.rollouts[0], declaration.label)
+    report = report_on(run.rollouts[0], declaration)
     if json_:
         answers = {question: {"passed": good, "why": why} for question, (good, why) in report.answers.items()}
         print(safe_json({**asdict(report), "answers": answers, "passed": report.passed}))

@@ -145,7 +145,7 @@ class HarnessAgent(Agent):
             reason = await episode.step("agent", episode.limits.rollout, work)
             program.settle()
             note_changes(episode, program)
-            episode.note(harness=harness.declaration.label)
+            episode.note(harness=harness.declaration.label, dialects=", ".join(sorted(program.dialects)))
             return reason
 
     def _serves_tools(self, resources: type[Any]) -> bool:

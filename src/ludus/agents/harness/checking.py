@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ludus.agents.harness.agent import HarnessAgent
+from ludus.agents.harness.declaration import Declaration
 from ludus.environment import Environment
 from ludus.outcome import Verdict
 from ludus.response import Response, texts_of
@@ -73,7 +74,7 @@ def checked_environment(name: str) -> Environment:
     return replace(environment, agent=HarnessAgent(HarnessAgent.Config(name=name)))
 
 
-def report_on(rollout: Rollout, harness: str) -> HarnessReport:
+def report_on(rollout: Rollout, declaration: Declaration) -> HarnessReport:
     """What a rollout with the scripted model says about the program."""
     threads = figures(rollout) if rollout.calls or rollout.threads else []
     calls = sum(thread.calls for thread in threads)
@@ -84,13 +85,14 @@ def report_on(rollout: Rollout, harness: str) -> HarnessReport:
     asked = rollout.response is not None and any(PROMPT in texts_of(item) for item in rollout.response.output)
     answers = {
         "calls the model": (calls > 0, f"{calls} calls" if calls > 1 else "1 call" if calls else cause),
+        "speaks its dialect": _dialect(rollout, declaration.dialect) or (False, cause),
         "reads the prompt": (asked, "the model was asked the task" if asked else _NOT_ASKED if calls else cause),
         "runs commands": (rollout.reward == 1.0, "hello.txt is there" if rollout.reward == 1.0 else _no_file(values)),
         "ends by itself": (ended, f"stop reason {rollout.stop_reason}" if ended else cause),
         "leaves nothing else": (not values.get("left"), ", ".join(values.get("left", [])) or "no other file"),
         "keeps its history": (kept == 1, "its calls are " + (f"{kept} training sequences" if kept != 1 else _ONE)),
     }
-    return HarnessReport(harness, answers, threads, rollout.timings.get("agent", 0.0))
+    return HarnessReport(declaration.label, answers, threads, rollout.timings.get("agent", 0.0))
 
 
 def figures(rollout: Rollout) -> list[ThreadFigures]:
@@ -105,6 +107,16 @@ def figures(rollout: Rollout) -> list[ThreadFigures]:
         for name, kind, calls, items, tools in listed
         for own in [[part for part in parts if part.thread == name]]
     ]
+
+
+def _dialect(rollout: Rollout, declared: str) -> tuple[bool, str] | None:
+    """Whether the program called the routes of the declared dialect; None if nobody knows."""
+    called = (rollout.response.data.get("metadata") or {}).get("dialects") if rollout.response is not None else None
+    if not called:
+        return None
+    if declared in called.split(", "):
+        return True, f"the program called {called}"
+    return False, f"the program called {called}, not {declared}: write `dialect: {called}`"
 
 
 def _no_file(values: dict[str, Any]) -> str:
