@@ -67,6 +67,8 @@ def test_a_demand_for_a_dropped_tool_is_dropped_with_it():
 
 def test_fields_that_switch_a_tool_on_count_as_tools():
     assert split_tools("chat", {"web_search_options": {"search_context_size": "low"}})[1] == ["web_search_options"]
+    assert split_tools("chat", {"web_search_options": {}})[1] == ["web_search_options"], "on, with its defaults"
+    assert split_tools("chat", {"web_search_options": None})[1] == []
     assert split_tools("messages", {"mcp_servers": [{"url": "u"}]})[1] == ["mcp_servers"]
     assert split_tools("messages", {"mcp_servers": []})[1] == []
 

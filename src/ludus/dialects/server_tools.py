@@ -33,7 +33,7 @@ def split_tools(dialect: Dialect, body: Body) -> tuple[Body, list[str]]:
     carried = split(dialect, tools, names)
     changed: Body = {"tools": carried} if names else {}
     switch = _SWITCHES.get(dialect, "")
-    if body.get(switch):
+    if body.get(switch) not in (None, []):  # an empty `web_search_options` switches the search on
         names.append(switch)
         changed[switch] = None
     if not names:
@@ -64,9 +64,7 @@ def _split_gemini(dialect: Dialect, tools: list[Any], names: list[str]) -> list[
         if not isinstance(tool, dict):
             carried.append(tool)
             continue
-        functions = {
-            key: value for key, value in tool.items() if key in ("functionDeclarations", "function_declarations")
-        }
+        functions = {key: value for key, value in tool.items() if key in _FUNCTIONS}
         names += [str(key)[:60] for key, value in tool.items() if key not in functions and value is not None]
         if functions:
             carried.append(functions)
