@@ -233,3 +233,19 @@ def test_a_thread_with_a_reward_of_its_own_has_an_advantage_of_its_own() -> None
     assert first == inherited == given > 0 > second
     assert [member.versions for member in members] == [[3, 4], [3, 4]]
     assert [len(values) for values in group.turn_advantages()] == [2, 2]
+
+
+@pytest.mark.parametrize("discount", [0.0, 1.0])
+def test_turn_rewards_are_those_of_the_main_thread_and_other_threads_keep_their_own_reward(discount: float) -> None:
+    members, job = [], Job("a-0", "a", 0, Task.unchecked({}), {})
+    for reward, turns, own in ((1.0, [0.0, 1.0], {}), (0.0, [0.5, -0.5], {"agent-2": 1.0})):
+        log = TokenLog()
+        calls = [{"items": 1, **log.add(Tokens([*range(length)], [9], [-0.1]))} for length in (1, 3)]
+        call = {"items": 1, **TokenLog().add(Tokens([1], [2], [-0.1]))}
+        threads = [Thread(name, "agent", calls=[call, call]) for name in ("agent-1", "agent-2")]
+        rollout = Rollout(job, calls=calls, threads=threads)
+        rollout.judge(Verdict(reward, turn_rewards=turns, thread_rewards=own))
+        members.append(TrainingMember(rollout))
+    first, second = TrainingGroup("a", {}, 1, members).turn_advantages(discount)
+    assert first[2:] == [0.5, 0.5, 0.5, 0.5], "the reward of the rollout, not the worth of its first turn"
+    assert second[2:] == [-0.5, -0.5, 0.5, 0.5]

@@ -15,8 +15,10 @@ from ludus_data.export.registry import FORMATS
 from ludus_data.filters import Filters
 from rollout_files import COUNTER, rollout, with_tokens, with_tools, write
 
-from ludus import UserError
+from ludus import UserError, Verdict
 from ludus.response import function_call, function_call_output, message, reasoning
+from ludus.thread import Thread
+from ludus.tokens import TokenLog, Tokens
 
 
 def exported(tmp_path: Path, to: str, rollouts: list[Any], **options: Any) -> tuple[list[dict[str, Any]], Exported]:
@@ -175,6 +177,29 @@ def test_grpo_with_tokens_holds_masks_and_logprobs(tmp_path):
     assert row["completion_mask"] == [0, 0, 0, 1, 1, 0, 0, 1]
     assert row["logprobs"] == [0.0, 0.0, 0.0, -0.5, -0.25, 0.0, 0.0, -1.0]
     assert (row["sequence"], row["sequences"]) == (0, 1)
+
+
+def test_grpo_with_tokens_keeps_the_threads_of_a_rollout_apart(tmp_path):
+    rollouts = []
+    for repeat, reward, own in ((0, 1.0, {}), (1, 0.0, {"agent-2": 1.0})):
+        done = with_tokens("a", repeat, reward)
+        call = {"items": 1, "at": 0, **TokenLog().add(Tokens([1], [2], [-0.5]))}
+        kinds = {"agent-1": "agent", "agent-2": "agent", "side-1": "side"}
+        done.threads = [Thread(name, kind, calls=[call]) for name, kind in kinds.items()]
+        done.judge(Verdict(reward, turn_rewards=[0.0, reward], thread_rewards=own))
+        rollouts.append(done)
+    rows, _ = exported(tmp_path, "grpo", rollouts, choices=Choices(tokens=True), advantage="group_mean")
+    read = [(row["thread"], row["reward"], row["turn_rewards"], row["advantage"]) for row in rows]
+    assert read == [
+        ("main", 1.0, [0.0, 1.0], 0.5),
+        ("agent-1", 1.0, [], 0.5),
+        ("agent-2", 1.0, [], 0.5),
+        ("main", 0.0, [0.0, 0.0], -0.5),
+        ("agent-1", 0.0, [], -0.5),
+        ("agent-2", 1.0, [], 0.5),
+    ]
+    assert [row["ludus"]["reward"] for row in rows] == [1.0] * 3 + [0.0] * 3, "the origin has the rollout's"
+    assert all(row.keys() == rows[0].keys() for row in rows)
 
 
 def test_a_duplicated_line_joins_its_group_once(tmp_path):

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ludus.data.advantages import per_turn, z_score
+from ludus.data.advantages import group_mean, per_turn, z_score
 from ludus.errors import Failure
 from ludus.outcome import Outcome
 from ludus.rollout import Rollout
+from ludus.thread import TRAINED
 from ludus.tokens import Sequence as TokenSequence
 from ludus.tokens import versions_of
 
@@ -189,14 +190,16 @@ class TrainingGroup:
     def turn_advantages(self, discount: float = 1.0) -> list[list[float]]:
         """The advantage of each turn of each member, from turn rewards. Spread it with `member.per_token`.
 
-        A member without turn rewards gets its reward with its last call. Calls of other threads get the advantage of
-        the first turn, which is that of the whole rollout. A masked member gets zeros.
+        A member without turn rewards gets its reward with its last call. Turn rewards are those of the main thread: a
+        call of another thread gets its thread's reward minus the mean reward. A masked member gets zeros.
         """
         rewards = [_turn_rewards(member) for member in self.members]
         counts = [member.trains for member in self.members]
         values = per_turn(rewards, counts, discount)
         for member, turns in zip(self.members, values, strict=True):
-            turns += turns[:1] * (len(member.rollout.trained_calls) - len(turns))
+            for thread in (thread for thread in member.rollout.threads if thread.kind in TRAINED):
+                advantage = self._compared(member.rollout.reward_of(thread.name) or 0.0, group_mean)
+                turns += [advantage for call in thread.calls if "prefix" in call]
         return [turns if counted else [0.0] * len(turns) for turns, counted in zip(values, counts, strict=True)]
 
 

@@ -109,6 +109,11 @@ class Sample:
         rewards = self.row.get("turn_rewards")
         return rewards if isinstance(rewards, list) and all(type(reward) is float for reward in rewards) else []
 
+    def own_reward(self, thread: str) -> float | None:
+        """The reward of a thread that does not get the rollout's; None for other threads."""
+        reward = (self.row.get("thread_rewards") or {}).get(thread)
+        return None if reward is None else float(reward)
+
     @property
     def task(self) -> Row:
         """The task's own row: the prompt, and what its verifier needs."""

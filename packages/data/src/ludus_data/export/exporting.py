@@ -22,7 +22,7 @@ from ludus.store.scratch import Scratch, explains_full_disk
 from ludus_data.export.blocks import make_blocks
 from ludus_data.export.card import card
 from ludus_data.export.conversation import Losses
-from ludus_data.export.format import Choices, ExportRow, Format, LineFile, Writer
+from ludus_data.export.format import OWN_REWARD, Choices, ExportRow, Format, LineFile, Writer
 from ludus_data.export.grouping import GroupIndex, IndexedRollout
 from ludus_data.export.pairs import PairRule
 from ludus_data.export.recipe import MadeBlock, Recipe, made_rows, origin_lines
@@ -42,6 +42,7 @@ from ludus_data.filters import Filters
 
 #: The buffer of the temporary file that holds the rows of groups.
 _BUFFER = 1 << 20
+_OWN_REWARD = b'"%s":' % OWN_REWARD.encode()
 
 
 @dataclass
@@ -227,18 +228,29 @@ class _Export:
                 advantages = self._advantages(members, counts)
                 for member, advantage in zip(members, advantages, strict=True):
                     if member.kept:
-                        head = start + encode(advantage) + b","
                         for line in os.pread(handle, member.size, member.offset).splitlines(keepends=True):
-                            writer.write(head + line, 1)
+                            own, fields = _own_reward(line)
+                            value = advantage
+                            if own is not None:  # it is compared with the group, and not part of the baseline
+                                value = self._advantages([*members, member._replace(reward=own)], [*counts, False])[-1]
+                            writer.write(start + encode(value) + b"," + fields, 1)
                             self.rows += 1
                         self.used += 1
 
     def _advantages(self, members: list[IndexedRollout], counts: list[bool]) -> list[float]:
-        advantages = self._estimate([member.reward for member in members], counts)
+        rewards = [member.reward for member in members]
+        advantages = self._estimate(rewards, counts)
         if not all(map(math.isfinite, advantages)):
-            rewards = [member.reward for member in members]
             cause = f"the rewards {min(rewards):g} to {max(rewards):g} of a task are too far apart for an advantage"
             finite = map(math.isfinite, advantages)
             line = next(member.number for member, is_finite in zip(members, finite, strict=True) if not is_finite)
             raise UserError(f"{self._records.path}:{line}: {cause}", "Score the run again with smaller rewards")
         return advantages
+
+
+def _own_reward(line: bytes) -> tuple[float | None, bytes]:
+    """The reward of its own that a member's row begins with, if it has one, and the fields of the row without it."""
+    if not line.startswith(_OWN_REWARD):
+        return None, line
+    reward, _, fields = line.removeprefix(_OWN_REWARD).partition(b",")
+    return float(reward), fields

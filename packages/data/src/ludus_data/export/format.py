@@ -67,6 +67,10 @@ class LineFile(Writer):
         self._write(packed)
 
 
+#: The first field of a member's row that has a reward of its own, until the group is known. It is not exported.
+OWN_REWARD = "own_reward"
+
+
 class Format(ABC):
     """One format. `rows` raises `LeftOut` for rollouts that it cannot hold.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ludus_data.export.format import ExportRow, Format, Unit
+from ludus.thread import MAIN
+from ludus_data.export.format import OWN_REWARD, ExportRow, Format, Unit
 from ludus_data.export.token_rows import token_rows
 
 
@@ -33,7 +34,9 @@ class Grpo(Format):
             return
         sequences = token_rows(sample)
         for index, sequence in enumerate(sequences):
+            own = sample.own_reward(sequence.thread)
             yield {
+                **({} if own is None else {OWN_REWARD: own}),
                 "input_ids": sequence.ids,
                 "completion_mask": sequence.mask,
                 "logprobs": sequence.logprobs,
@@ -42,7 +45,7 @@ class Grpo(Format):
                 "thread": sequence.thread,
                 "kind": sequence.kind,
                 "group": sample.group,
-                "reward": sample.reward,
-                "turn_rewards": sample.turn_rewards,
+                "reward": sample.reward if own is None else own,
+                "turn_rewards": sample.turn_rewards if sequence.thread == MAIN else [],
                 "ludus": sample.origin(),
             }
