@@ -28,6 +28,8 @@ from ludus.collection.collection import Collection
 from ludus.collection.options import Options
 from ludus.errors import Failure
 from ludus.store.files import Files
+from ludus.thread import Thread
+from ludus.tokens import TokenLog, Tokens
 from ludus.train.stored import stored_groups
 
 CALLS = DOORS + 2  # the doors, one turn of waiting, and the last message
@@ -216,6 +218,22 @@ def test_a_trainer_gets_the_credit_of_each_turn_on_its_tokens(tmp_path):
     member = group.members[0]
     spread = [value for values in member.per_token(bad) for value in values if value]
     assert spread == [value for value in bad if value]
+
+
+def test_other_threads_of_a_credited_rollout_keep_their_calls_and_their_reward(tmp_path):
+    run = recorded_walks(tmp_path / "run", 1, mistaken, repeats=2)
+    rows = lines(run / "rollouts.jsonl")
+    call = {"items": 1, "at": 0, **TokenLog().add(Tokens([1], [2], [-0.5]))}
+    for row, own in zip(rows, ({}, {"agent-1": rows[1]["reward"] + 1.0}), strict=True):
+        row["threads"] = [Thread("agent-1", "agent", calls=[call]).to_row()]
+        row["thread_rewards"] = own
+    (run / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    credit(run, Corridor, model=ScriptedModel(careful), branches=2)
+    (group,) = stored_groups(run / "credit")
+    for member, advantages, last in zip(group.members, group.turn_advantages(discount=0.0), (0.0, 1.0), strict=True):
+        assert len(member.turn_rewards) == len(member.rollout.calls) == CALLS, "of the main thread alone"
+        assert len(advantages) == CALLS + 1
+        assert advantages[-1] == pytest.approx(last)
 
 
 def test_calls_that_were_given_to_a_branch_have_no_tokens_and_no_credit(tmp_path):
