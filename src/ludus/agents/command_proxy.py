@@ -96,7 +96,7 @@ class Proxy(ModelRoutes):
         """Refuse tools that the provider would run, unless the agent's settings say to leave them out."""
         program, names = self._program(incoming), ", ".join(tools)
         if program.server_tools == "refuse":
-            how = "switch it off in the program, or leave it out with agent.server_tools: drop"
+            how = "switch it off there, or write agent.server_tools: drop (of a harness: in its declaration)"
             raise Refusal(400, f"the policy cannot use the tool {names}, which the program declares: {how}")
         program.dropped_tools.update(tools)
 
