@@ -12,6 +12,7 @@ from waiting import until_async, until_gone
 
 import ludus
 from ludus import Environment
+from ludus.episode import Episode
 from ludus.errors import Failure, UserError
 from ludus.model import Model, Request
 from ludus.models import open_model
@@ -239,6 +240,29 @@ def test_a_program_that_fails_fails_its_rollout_with_a_kind(tmp_path: Path, sour
     assert rollout.error is not None
     assert (rollout.error.stage, rollout.error.kind) == ("agent", kind)
     assert cause in rollout.error.cause
+
+
+GOES_ON = """
+asked_tool = tool
+def tool(call):
+    try:
+        return asked_tool(call)
+    except OSError:
+        return "The tool is broken."
+"""
+
+
+def test_a_tool_that_cannot_run_fails_the_rollout_although_its_program_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def broken(episode: Episode, name: str, arguments: str) -> str:
+        raise Failure("gone", "the sandbox is gone")
+
+    monkeypatch.setattr(Episode, "call_tool", broken)
+    rollout = collected(RESPONSES.replace("while True:", f"{GOES_ON}while True:"), tmp_path)
+    assert (rollout.outcome, rollout.reward) == (Outcome.FAILED, None)
+    assert rollout.error is not None
+    assert (rollout.error.stage, rollout.error.kind) == ("tool", "gone")
 
 
 def test_the_failure_names_an_unreachable_model_and_not_the_programs_traceback(tmp_path: Path):

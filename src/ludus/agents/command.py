@@ -115,18 +115,8 @@ class CommandAgent(Agent):
         finally:
             _kill(process)
             await process.wait()
-        if program.stop_reason is not None:  # most programs end with an error then; that is the model's doing
-            return program.stop_reason
-        if program.failure is not None:  # some programs end well all the same
-            raise program.failure
-        if process.returncode:
-            if program.reason_despite_error is not None:
-                return program.reason_despite_error
-            said = _last_line(errors) or _last_line(output)
-            raise Failure("exit", f"the program ended with status {process.returncode}: {said}")
-        if not program.calls:
-            raise Failure("no_calls", "the program never called the model")
-        return "completed"
+        said = _last_line(errors) or _last_line(output)
+        return program.reason("the program", f" with status {process.returncode}: {said}" if process.returncode else "")
 
     def _environment(self, program: ProgramCalls, folder: Path) -> dict[str, str]:
         names = (*PASSED_ON, *self.config.pass_env)

@@ -169,24 +169,20 @@ class ProgramCalls:
             most = f"more than the {HISTORY_BYTES:,} that a rollout may have"
             raise Refusal(400, f"the conversations of this rollout have {kept:,} bytes, {most}: repeat earlier ones")
 
-    @property
-    def stop_reason(self) -> str | None:
-        """Why the rollout stops, however the program ends: a limit, or a prompt that the model cannot read.
-
-        None if the program may say itself why it ended.
-        """
-        return self._reached or ("max_output_tokens" if self._conversations.too_long() else None)
-
-    @property
-    def reason_despite_error(self) -> str | None:
-        """Why the rollout stops if the program ends with an error; None if that is the program's own doing.
-
-        Some programs shorten a prompt that was too long, go on, and still report the refusal at their end.
-        """
-        if not self.too_long:
-            return None
-        last = self._conversations.last_answer()
-        return "max_output_tokens" if last is None or last.function_calls else "completed"
+    def reason(self, name: str, error: str) -> str:
+        """Why the rollout stopped; raises its failure. `error` says how the program ended, if it was with an error."""
+        if self._reached or self._conversations.too_long():  # most programs end with an error then: the model's doing
+            return self._reached or "max_output_tokens"
+        if (failure := self.failure or self.tool_failure) is not None:  # some programs end well all the same
+            raise failure
+        if error and not self.too_long:
+            raise Failure("exit", f"{name} ended{error}")
+        if error:  # some programs shorten a prompt that was too long, go on, and still report the refusal at their end
+            last = self._conversations.last_answer()
+            return "max_output_tokens" if last is None or last.function_calls else "completed"
+        if not self.calls:
+            raise Failure("no_calls", f"{name} never called the model")
+        return "completed"
 
     @property
     def model(self) -> Model:

@@ -24,13 +24,13 @@ from ludus.agents.harness.installing import Installation, require
 from ludus.agents.program_calls import ProgramCalls
 from ludus.agents.volatile import VolatileText
 from ludus.episode import Episode
-from ludus.errors import Failure, UserError
+from ludus.errors import UserError
 from ludus.response import Item, texts_of
 from ludus.rollout import Job
 from ludus.runtime.keys import without_keys_and_paths
 from ludus.sandbox.choice import make_provider
 from ludus.sandbox.equipment import Equipment, EquippedProvider
-from ludus.sandbox.protocol import HOME, ExecResult, Sandbox, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import HOME, Sandbox, SandboxProvider, SandboxSpec
 from ludus.sandbox.resources import SandboxResources, SandboxSettings
 from ludus.task import derive_seed
 
@@ -202,7 +202,9 @@ class HarnessAgent(Agent):
         await sandbox.exec(["rm", "-rf", PROGRAM_HOME])
         if result.timed_out and place.seconds < episode.limits.rollout and program.calls:
             return "timeout"
-        return _reason(declaration, program, result)
+        said = " ".join((result.stderr.decode(errors="replace").strip() or result.text).split())[-500:]
+        failed = result.exit_code not in declaration.exit_codes
+        return program.reason(declaration.label, f": {result.why}: {without_keys_and_paths(said)}" if failed else "")
 
 
 def _require_mcp(declaration: Declaration) -> Declaration:
@@ -211,24 +213,6 @@ def _require_mcp(declaration: Declaration) -> Declaration:
         cause = f"{declaration.name} cannot use the tools of this environment: its declaration knows no MCP client"
         raise UserError(cause, "Choose another harness with agent.name, or leave the tools out with agent.tools=never")
     return declaration
-
-
-def _reason(declaration: Declaration, program: ProgramCalls, result: ExecResult) -> str:
-    """Why the rollout stopped. Raises its failure."""
-    if program.stop_reason is not None:  # most programs end with an error then; that is the model's doing
-        return program.stop_reason
-    if program.failure is not None:  # some programs end well all the same
-        raise program.failure
-    if program.tool_failure is not None:
-        raise program.tool_failure
-    if result.exit_code not in declaration.exit_codes:
-        if program.reason_despite_error is not None:
-            return program.reason_despite_error
-        said = " ".join((result.stderr.decode(errors="replace").strip() or result.text).split())[-500:]
-        raise Failure("exit", f"{declaration.label} ended: {result.why}: {without_keys_and_paths(said)}")
-    if not program.calls:
-        raise Failure("no_calls", f"{declaration.label} never called the model")
-    return "completed"
 
 
 def _prompt(items: list[Item]) -> str:
