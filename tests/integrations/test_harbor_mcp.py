@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,11 @@ from harbor_boxes import TASKS, needs_images, new_cache, played
 from sandboxes import needs
 
 from ludus import Failure
+from ludus.environments.terminal.mcp_boxes import ProgramServer, _leading_to
 from ludus.environments.terminal.users import identity
+from ludus.integrations.mcp_servers import StderrFile
+from ludus.runtime.running import run
+from ludus.sandbox import SandboxError
 from ludus.sandbox.oci_images import UnpackedImage
 
 pytest.importorskip("mcp")
@@ -270,3 +276,50 @@ def test_an_image_names_its_own_user(tmp_path: Path) -> None:
     assert identity("me", None) == {}
     with pytest.raises(Failure, match="agent.user is you"):
         identity("you", image, "agent.user")
+
+
+class Box:
+    """A sandbox whose script connects to us, and then goes wrong."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    async def route(self, port: int) -> str:
+        return f"http://127.0.0.1:{port}"
+
+    async def exec(self, command: list[str], **limits: Any) -> Any:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(command[4]))
+        try:
+            await asyncio.sleep(0.05)  # the connection is accepted
+            raise self.error
+        finally:
+            writer.close()
+
+    async def read(self, path: str, limit: int) -> bytes:
+        return b""
+
+
+@pytest.mark.parametrize("error", [SandboxError("the box is gone"), asyncio.CancelledError()])
+def test_the_connection_of_a_script_that_fails_is_closed(error: BaseException) -> None:
+    """Closing an event loop with an open connection raises `Device or resource busy` where warnings are errors."""
+
+    async def main() -> None:
+        server = ProgramServer(Box(error), ["server"], "/", "a server")  # type: ignore[arg-type]
+        with StderrFile() as stderr, pytest.raises(type(error)):
+            async with server.transport(stderr):
+                pass
+
+    run(main())
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_connection_that_arrives_while_its_server_ends_is_closed(turns: int) -> None:
+    async def main() -> None:
+        async with _leading_to(Box(SandboxError("the box is gone")), 1) as port:  # type: ignore[arg-type]
+            client = socket.create_connection(("127.0.0.1", port))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        client.close()
+        await asyncio.sleep(0.05)
+
+    run(main())

@@ -88,7 +88,7 @@ class PortRoute:
 
 def _cut(inside: asyncio.StreamWriter, outside: asyncio.StreamWriter) -> None:
     """End a connection at once. `close` would keep it open until the program has read what was sent."""
-    with suppress(OSError):
+    with suppress(OSError, AttributeError):  # uvloop has no socket (None) for a connection that is closed already
         inside.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
     inside.transport.abort()
     outside.transport.abort()

@@ -163,7 +163,10 @@ class PortServer:
 
 @asynccontextmanager
 async def _from_box(sandbox: Sandbox, script: str, arguments: Sequence[str], cwd: str) -> AsyncIterator[Streams]:
-    """A connection that a script in the box opens to this machine. Nothing else of the box can connect afterwards."""
+    """A connection that a script in the box opens to this machine. Every other one is closed at once.
+
+    The port stays ours until the end: the box has a route to it, and the next server on it may be another rollout's.
+    """
     arrived: asyncio.Future[Streams] = asyncio.get_running_loop().create_future()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -179,16 +182,14 @@ async def _from_box(sandbox: Sandbox, script: str, arguments: Sequence[str], cwd
         ended = await sandbox.exec(["bash", "-c", script, "bash", str(port), *arguments], timeout=60, cwd=cwd)
         if not ended.ok:
             raise Failure("refused", f"cannot be started: {ended.last_line or ended.why}")
-        async with asyncio.timeout(_CONNECTED):
-            streams = await arrived
-    except TimeoutError as error:
-        raise Failure("timeout", f"no program of the box connected within {_CONNECTED:.0f} s") from error
+        await asyncio.wait([arrived], timeout=_CONNECTED)
+        if not arrived.done():
+            raise Failure("timeout", f"no program of the box connected within {_CONNECTED:.0f} s")
+        yield arrived.result()
     finally:
         server.close()
-    try:
-        yield streams
-    finally:
-        streams[1].close()
+        if not arrived.cancel():  # a script that fails may have connected before
+            arrived.result()[1].close()
 
 
 @asynccontextmanager
@@ -239,9 +240,13 @@ async def _leading_to(sandbox: Sandbox, port: int) -> AsyncIterator[int]:
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not server.is_serving():  # accepted just before the end
+            writer.close()
+            return
         task = asyncio.create_task(_joined(sandbox, port, (reader, writer)))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        task.add_done_callback(lambda _: writer.close())  # here: a task cancelled before its first step runs no code
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     try:
@@ -255,18 +260,15 @@ async def _leading_to(sandbox: Sandbox, port: int) -> AsyncIterator[int]:
 
 async def _joined(sandbox: Sandbox, port: int, ours: Streams) -> None:
     """Copy bytes between one of our connections and one to a port of the box, until one of them ends."""
-    try:
-        with suppress(OSError, Failure):
-            async with _from_box(sandbox, _JOINED, [str(port)], "/") as theirs:
-                copies = [asyncio.create_task(_copy(*pair)) for pair in ((ours[0], theirs[1]), (theirs[0], ours[1]))]
-                try:
-                    await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for copy in copies:
-                        copy.cancel()
-                    await asyncio.gather(*copies, return_exceptions=True)
-    finally:
-        ours[1].close()
+    with suppress(OSError, Failure):
+        async with _from_box(sandbox, _JOINED, [str(port)], "/") as theirs:
+            copies = [asyncio.create_task(_copy(*pair)) for pair in ((ours[0], theirs[1]), (theirs[0], ours[1]))]
+            try:
+                await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for copy in copies:
+                    copy.cancel()
+                await asyncio.gather(*copies, return_exceptions=True)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
