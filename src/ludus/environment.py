@@ -70,6 +70,7 @@ class Environment:
     agent_names: tuple[str, ...] = ()
     #: files, and folders with Python files, that belong to its verifier besides those of its own folder
     code: tuple[Path, ...] = ()
+    chosen_limits: frozenset[str] = frozenset()  #: the names of limits that `configure` has set
 
     @classmethod
     def load(cls, which: str | Path | type[Resources] | Environment) -> Environment:
@@ -183,6 +184,7 @@ class Environment:
         self.data = {**self.data, **parts["data"]}
         self.config = checked(type(self.config), self.config.model_dump() | parts["resources"], "resources")
         self.limits = checked(Limits, self.limits.model_dump() | parts["limits"], "limits")
+        self.chosen_limits |= parts["limits"].keys()
         self.worker = checked(WorkerNeeds, self.worker.model_dump() | parts["worker"], "worker")
         if "type" in parts["agent"] and "type" not in type(self.agent.config).model_fields:
             self.agent = _agent(parts["agent"], self.folder)
@@ -203,6 +205,12 @@ class Environment:
         Validators of the `Task` find the setting `compat` in their context.
         """
         return _row_checker(self.resources.Task)(row, context={"compat": self.config.compat})
+
+    def limits_for(self, task: Any) -> Limits:
+        """The deadlines of a rollout: raised to what its task needs, except those that a user has chosen."""
+        limits, needed = self.limits, self.resources.seconds_needed(task)
+        names = {name for name, seconds in needed.items() if seconds > getattr(limits, name)} - self.chosen_limits
+        return Limits(**(limits.model_dump() | {name: needed[name] for name in names})) if names else limits
 
     def with_prompt(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row with the prompt that the environment's template builds, if the row has none."""

@@ -106,7 +106,7 @@ class Episode:
         self.params = params = dict(task.responses_create_params)
         params.pop("input", None)
         params.pop("model", None)  # the collection chooses the model, not the row
-        self.deadline = deadline or limits.deadline()
+        self.deadline = deadline if deadline is not None and deadline.whole == limits.rollout else limits.deadline()
         self.recorder = recorder or EpisodeRecorder()
         self.opening: asyncio.Future[Any] | None = None  #: a plain `def open` that may still run on its thread
         self.fails_on_tool_errors = False

@@ -197,6 +197,11 @@ class Resources:
         return []
 
     @classmethod
+    def seconds_needed(cls, task: Any) -> dict[str, float]:
+        """Seconds that a task allows by itself, by the names of `Limits`: a rollout's deadlines are no shorter."""
+        return {}
+
+    @classmethod
     async def run_metrics(cls, config: Any, rollouts: Iterable[Any]) -> dict[str, float]:
         """Figures of a whole run besides rewards and passes, from its completed and masked rollouts.
 

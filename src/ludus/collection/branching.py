@@ -224,7 +224,7 @@ class BranchPoint:
         environment = player.environment
         task = environment.task(private(self.row))
         job = Job(self.parent, self.parent, 0, task, self.row, seed=self.seed, environment=environment.name)
-        episode = Episode(job, environment.session(player.shared, self.seed), NO_MODEL, environment.limits)
+        episode = Episode(job, environment.session(player.shared, self.seed), NO_MODEL, environment.limits_for(task))
         session, self.trajectory = await reach(episode, self._response, self._model_calls, self.turn)
         return session
 
@@ -256,7 +256,8 @@ class _Continuation(Episode):
         self, branches: BranchPoints, point: BranchPoint, job: Job, player: Player, deadline: Deadline
     ) -> None:
         placeholder = Resources()  # replaced by `open`
-        super().__init__(job, placeholder, player.model, player.environment.limits, deadline, player.recorder())
+        limits = player.environment.limits_for(job.task)
+        super().__init__(job, placeholder, player.model, limits, deadline, player.recorder())
         self._branches, self._point, self._player = branches, point, player
         job.origin = {"parent": point.parent, "branch_turn": point.turn, "session_seed": point.seed}
 

@@ -58,7 +58,7 @@ class Player:
         """An episode with a new session. Raises `Failure` if the session cannot be created."""
         environment = self.environment
         session = environment.session(self.shared, job.seed)
-        episode = Episode(job, session, self.model, environment.limits, deadline, self.recorder())
+        episode = Episode(job, session, self.model, environment.limits_for(job.task), deadline, self.recorder())
         episode.fails_on_tool_errors = self._fails_on_tool_errors
         return episode
 

@@ -53,14 +53,14 @@ class Scorer:
         self, stored: StoredRow, known: KnownTask, response: Response, deadline: Deadline
     ) -> tuple[Verdict, Row | None]:
         """The verdict on a response, and how its replay drifted from the record. Raises `Failure`."""
-        environment, limits = self.environment, self.environment.limits
+        environment, calls = self.environment, stored.row.get("model_calls")
         session = environment.session(self.player.shared, stored.seed, seed_known=stored.known_seed is not None)
         if not self.has_session:
             if known.task is None:
                 known.task = self.task(known.row)
-            return await judge_text(session, known.task, response, limits, deadline), None
+            return await judge_text(session, known.task, response, environment.limits, deadline), None
         job = stored.job(self.task(private(stored.task)), environment.name)  # a copy: the session may change it
-        return await judge_again(job, session, response, limits, stored.row.get("model_calls"))
+        return await judge_again(job, session, response, environment.limits_for(job.task), calls)
 
     def known(self, row: Row) -> KnownTask:
         """The task of a row. Rows that are equal share it, if not too many others stand between them."""

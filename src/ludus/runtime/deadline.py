@@ -45,12 +45,12 @@ class Deadline:
         "_task",
         "_timer",
         "_until",
-        "_whole",
         "outer",
+        "whole",
     )
 
     def __init__(self, whole: float, shortest: float) -> None:
-        self._whole, self._shortest = whole, min(whole, shortest)
+        self.whole, self._shortest = whole, min(whole, shortest)
         self._expired = 0  # cancels sent to the step
         self._armed = self._end = self._until = NEVER
         self._timer: asyncio.TimerHandle | None = None
@@ -67,7 +67,7 @@ class Deadline:
             self.outer = running
             _running.set(self)
         now = perf_counter()
-        self._end = self._until = now + self._whole
+        self._end = self._until = now + self.whole
         if self._armed > now + self._shortest:
             self._arm(now, now + self._shortest)
 
@@ -80,7 +80,7 @@ class Deadline:
     def timeout(self, stage: Stage, seconds: float, name: str = "") -> Failure:
         """The failure of a step that this deadline ended: its own limit expired, or that of the whole job."""
         if perf_counter() >= self._end:
-            return Failure("timeout", f"the rollout timed out after {self._whole:g} s", stage=stage)
+            return Failure("timeout", f"the rollout timed out after {self.whole:g} s", stage=stage)
         return Failure("timeout", f"{name or stage} timed out after {seconds:g} s", stage=stage)
 
     def pause(self) -> int:

@@ -62,11 +62,7 @@ class PortRoute:
         self._free.release()
 
     async def _serve(self, connection: socket.socket) -> None:
-        try:
-            reader, writer = await asyncio.open_connection(sock=connection)
-        except BaseException:
-            connection.close()
-            raise
+        reader, writer = await asyncio.open_connection(sock=connection)  # closes the socket if it fails
         try:
             their_reader, their_writer = await asyncio.open_connection("127.0.0.1", self._port)
         except OSError:

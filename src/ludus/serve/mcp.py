@@ -93,7 +93,7 @@ def tool_server(sessions: Sessions, find: FindSession) -> Server[Any]:
             return _result(f"there is no tool {params.name} in this session, only: {', '.join(names)}", failed=True)
         with sessions.use(session.id):
             arguments = encode(params.arguments or {}).decode()
-            limit = sessions.environment.limits.tool
+            limit = sessions.environment.limits_for(session.task).tool
             work = session.resources.call(params.name, arguments)
             output = await step("tool", limit, work, f"tool `{params.name}`")
         return _result(output, failed=isinstance(output, ToolError))

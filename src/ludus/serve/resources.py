@@ -133,7 +133,7 @@ class ResourcesApp(App):
         session_id = named or self.session_name(incoming) or (await self._open_without_row()).id
         with self.sessions.use(session_id) as session:
             work = session.resources.call(name, arguments)
-            text = await step("tool", self.environment.limits.tool, work, f"tool `{name}`")
+            text = await step("tool", self.environment.limits_for(session.task).tool, work, f"tool `{name}`")
         status, headers = 200, [] if named else self._session_headers(session)
         if isinstance(text, ToolError):
             status, headers = STATUS_OF_TOOL[text.kind], headers + _raised_headers(text)
@@ -227,12 +227,12 @@ class ResourcesApp(App):
             return await judge_text(session, task, response, environment.limits)
         name = digest(row)
         job = Job(name, name, 0, task, row, seed=seed, environment=environment.name)
-        verdict, _ = await judge_again(job, session, response, environment.limits, row.get("model_calls"))
+        verdict, _ = await judge_again(job, session, response, environment.limits_for(task), row.get("model_calls"))
         return verdict
 
     async def _verify(self, resources: Resources, task: Task, response: Response) -> Verdict:
         work = awaited(resources.verify, task, response)
-        return Verdict.of(await step("verify", self.environment.limits.verify, work), resources.verify)
+        return Verdict.of(await step("verify", self.environment.limits_for(task).verify, work), resources.verify)
 
     def _task(self, row: dict[str, Any]) -> Task:
         return checked_task(self.environment, row)

@@ -101,7 +101,7 @@ class Sessions:
         """Open resources within the deadline, and close them if that fails."""
         work, opening = start_call(resources.open, task)
         try:
-            await step("open", self.environment.limits.open, work)
+            await step("open", self.environment.limits_for(task).open, work)
         except BaseException:
             await self.free(resources, opening)
             raise

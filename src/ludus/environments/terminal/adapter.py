@@ -10,8 +10,7 @@ from pathlib import Path
 from ludus.adapter import Listed, Need
 from ludus.dataset import Dataset
 from ludus.environment import Environment
-from ludus.environments.terminal.tasks import settings_of, task_folders
-from ludus.episode import Limits
+from ludus.environments.terminal.tasks import task_folders
 from ludus.sandbox.building import problem_with_builds
 
 
@@ -23,23 +22,7 @@ def adapt(which: str) -> Environment | None:
     terminal = Environment.load("terminal")
     settings = {"path": str(folder.resolve())}
     tasks = Dataset(name="tasks", generate="tasks.py:stream", settings=settings, ends=True)
-    limits = _limits(terminal.limits, task_folders(folder))
-    return replace(terminal, name="harbor", datasets=[tasks], limits=limits)
-
-
-def _limits(limits: Limits, folders: list[Path]) -> Limits:
-    """Deadlines that no task reaches before its own times are over: then it has a verdict, and not a failure."""
-    opening, judging, playing = limits.open, limits.verify, limits.rollout
-    for settings in filter(None, map(settings_of, folders)):
-        opening = max(opening, 2 * settings.environment.build_timeout_sec + 60)
-        scripts = [step.verifier or settings.verifier for step in settings.steps or ()] or [settings.verifier]
-        verdict = max(3 * script.timeout_sec for script in scripts) + 720  # the script; its control runs it twice
-        judging = max(judging, verdict)
-        agents = [step.agent.timeout_sec or settings.agent.timeout_sec for step in settings.steps or ()]
-        acting = sum(seconds or 0 for seconds in agents or [settings.agent.timeout_sec])
-        playing = max(playing, opening + acting + 2 * len(scripts) * verdict)
-    longer = {"open": opening, "tool": judging, "verify": judging, "rollout": playing}
-    return Limits(**{**limits.model_dump(), **longer})
+    return replace(terminal, name="harbor", datasets=[tasks])
 
 
 def needs(which: str) -> list[Need] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -94,6 +94,13 @@ class Terminal(SandboxResources):
             raise UserError(cause, "Leave resources.sandbox.provider out, so that terminal uses bubblewrap")
         async with super().share(config) as provider:
             yield provider
+
+    @classmethod
+    def seconds_needed(cls, task: Task) -> dict[str, float]:
+        """The task's own times: when they are over it has a verdict, and not a failure."""
+        with suppress(Failure):  # `open` reports a table that cannot be read
+            return TaskSettings.of(task.config).seconds()
+        return {}
 
     async def open(self, task: Task) -> None:
         """Read the task. Without an image and a set-up script the sandbox opens with the first command."""

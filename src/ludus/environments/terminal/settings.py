@@ -47,6 +47,11 @@ class Healthcheck(_Table):
     start_interval_sec: Annotated[float, Field(ge=0, lt=3600)] = 5.0
     retries: Annotated[int, Field(ge=1, le=1000)] = 3
 
+    @property
+    def longest(self) -> float:
+        """The most seconds until the box is ready, or is given up."""
+        return self.start_period_sec + (self.retries + 1) * (self.timeout_sec + self.interval_sec)
+
 
 class McpTable(_Table):
     """One of `[[environment.mcp_servers]]`: a server whose tools the agent has."""
@@ -187,6 +192,21 @@ class TaskSettings(_Table):
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"] if not str(part).startswith("_"))
             raise Failure("bad_row", f"task.toml: {key} {_problem(first)}") from error
+
+    def seconds(self) -> dict[str, float]:
+        """What the task's own times add up to, by the names of `Limits`: no deadline may pass before they are over."""
+        steps = self.steps or []
+        verifiers = [step.verifier or self.verifier for step in steps] or [self.verifier]
+        boxes = [self.environment, *(table.environment for table in verifiers if table.environment is not None)]
+        opening = sum(2 * table.build_timeout_sec for table in boxes) + 60
+        checks = [self.environment.healthcheck, *(step.healthcheck for step in steps)]
+        waiting = sum(check.longest for check in checks if check is not None)
+        collecting = sum(command.timeout_sec for table in (self.verifier, *verifiers) for command in table.collect)
+        # the script runs once for the verdict, and twice for its control
+        judging = 3 * max(table.timeout_sec for table in verifiers) + 720 + waiting + collecting
+        agents = [step.agent.timeout_sec or self.agent.timeout_sec for step in steps] or [self.agent.timeout_sec]
+        playing = opening + waiting + sum(filter(None, agents)) + 2 * len(verifiers) * judging
+        return {"open": opening + waiting, "tool": judging, "verify": judging, "rollout": playing}
 
     def hosts(self, phase: str, operator: Sequence[str], step: StepTable | None = None) -> list[str]:
         """The hosts that can be reached in a phase. With `public` these are all that the operator allows."""

@@ -67,14 +67,6 @@ def task_folders(root: Path) -> list[Path]:
     return [root] if _is_task(root) else sorted(folder for folder in root.iterdir() if _is_task(folder))
 
 
-def settings_of(folder: Path) -> TaskSettings | None:
-    """What the task.toml of a folder says; None if it cannot be read, which `read_task` reports."""
-    try:
-        return TaskSettings.of(_config(folder) if (folder / "task.toml").is_file() else _old_config(folder))
-    except (UserError, Failure):
-        return None
-
-
 def _check_bases(folder: Path, config: Any) -> None:
     """Refuse Dockerfiles that cannot be built here, before anything is played."""
     if config.sandbox.image:

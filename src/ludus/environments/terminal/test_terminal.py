@@ -337,10 +337,44 @@ def test_deadlines_of_a_rollout_are_longer_than_those_of_its_task(tmp_path: Path
     (task / "instruction.md").write_text("Wait.")
     (task / "tests/test.sh").write_text("sleep 5000")
     (task / "task.toml").write_text("[agent]\ntimeout_sec = 9000\n[verifier]\ntimeout_sec = 6000\n")
-    limits = Environment.load(f"harbor:{task}").limits
-    assert min(limits.verify, limits.tool) > 3 * 6000
-    assert limits.rollout > 9000 + limits.verify
-    assert Environment.load(f"harbor:{DATA / 'tasks'}").limits.verify == Environment.load(NAME).limits.verify
+    for environment in (Environment.load(f"harbor:{task}"), Environment.load(NAME)):
+        limits = environment.limits_for(environment.task(read_task(task)))
+        assert min(limits.verify, limits.tool) > 3 * 6000
+        assert limits.rollout > 9000 + limits.verify
+        quick = environment.limits_for(environment.task(ROWS[0]))
+        assert (quick.verify, quick.rollout) == (environment.limits.verify, environment.limits.rollout)
+
+
+def test_the_waits_of_a_task_are_part_of_its_deadlines() -> None:
+    environment = Environment.load(NAME)
+    check = {"command": "true", "start_period_sec": 3000.0, "retries": 10}
+    collect_logs = {"command": "true", "timeout_sec": 4000.0}
+    row = small("true", config={"environment": {"healthcheck": check}, "verifier": {"collect": [collect_logs]}})
+    limits = environment.limits_for(environment.task(row))
+    assert limits.open > 660 + 3000 + 10 * 30
+    assert limits.verify > 3 * 600 + 4000
+
+
+def test_a_deadline_that_the_user_sets_stays_and_a_task_that_cannot_be_read_has_the_usual_ones() -> None:
+    environment = Environment.load(NAME).copy()
+    environment.configure({"limits.verify": 7})
+    limits = environment.limits_for(environment.task(small("true", config={"verifier": {"timeout_sec": 6000.0}})))
+    assert (limits.verify, limits.tool > 18_000) == (7, True)
+    assert environment.limits_for(environment.task(small("true", config={"verifier": 1}))) is environment.limits
+
+
+@needs_sandbox()
+def test_rows_of_a_file_are_judged_although_their_scripts_run_longer_than_the_environments_deadlines(
+    tmp_path: Path,
+) -> None:
+    environment = Environment.load(NAME).copy()
+    environment.configure({"resources.sandbox.warm": 0})
+    short = {"open": 0.1, "tool": 0.1, "verify": 0.1, "rollout": 0.1}
+    row = small("sleep 0.5; echo 1 > /logs/verifier/reward.txt", config={"verifier": {"timeout_sec": 60.0}})
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    environment.limits = environment.limits.model_copy(update=short)
+    (rollout,) = collect(environment, input=tmp_path / "rows.jsonl", model=ScriptedModel(["Done."])).rollouts
+    assert (rollout.error, rollout.reward) == (None, 1.0)
 
 
 @needs_sandbox()
