@@ -1,7 +1,7 @@
 """A hub on this machine: the routes of the Hugging Face hub that its client calls for datasets, over HTTP.
 
 Repositories are kept in memory. Large and binary files are uploaded by Git LFS: the commit names only their digest.
-`half`, `hangs`, `broken_json`, `forgets_objects`, `moved_to` and `endless` make the hub misbehave.
+`half`, `hangs`, `broken_json`, `forgets_objects`, `moved_to`, `endless`, `unsized` and `tags` make the hub misbehave.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class Hub:
     forgets_objects: bool = False  #: what is uploaded by LFS does not arrive
     moved_to: str = ""  #: the URL of another hub, to which every request is redirected
     endless: bool = False  #: files go on after their announced size
+    unsized: bool = False  #: no size of a file is announced
+    tags: list[str] = field(default_factory=list)  #: the ETags of the next replies with a file
     lfs_from: int = 10_000_000  #: files of this size and more travel by LFS
     objects: dict[str, bytes] = field(default_factory=dict)  #: what was uploaded by LFS, by digest
     requests: list[str] = field(default_factory=list)
@@ -224,7 +226,8 @@ class _Handler(BaseHTTPRequestHandler):
         content = repository.commits[commit].get(path)
         if content is None:
             return self._json({"error": "no file"}, 404, {"X-Error-Code": "EntryNotFound"})
-        head = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        tag = self.hub.tags.pop(0) if self.hub.tags else hashlib.sha1(content).hexdigest()
+        head = {"ETag": f'"{tag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         start, status = 0, 200
         if given := self.headers.get("Range"):
             self.hub.ranges.append(given)
@@ -254,7 +257,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _bytes(self, content: bytes, status: int, headers: dict[str, str], sent: int | None = None) -> None:
         self.send_response(status)
-        for key, value in {**headers, "Content-Length": str(len(content))}.items():
+        unsized = self.hub.unsized and self.command == "HEAD" and "ETag" in headers
+        for key, value in {**headers, **({} if unsized else {"Content-Length": str(len(content))})}.items():
             self.send_header(key, value)
         self.end_headers()
         if self.command != "HEAD":

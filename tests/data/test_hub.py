@@ -7,6 +7,7 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -189,10 +190,59 @@ def test_a_hub_that_redirects_to_another_host_does_not_give_it_the_token(hub, mo
 def test_a_file_that_goes_on_after_its_size_is_refused(hub, tmp_path):
     hub.add("me/sums", {"train.jsonl": LINES})
     hub.endless = True
-    with pytest.raises(UserError, match="train.jsonl: the hub sent a file of another size than it announced"):
+    said = rf"train.jsonl: the hub sent more than the {len(LINES)} bytes that it announced\. Run it again"
+    with pytest.raises(UserError, match=said):
         read("hf:me/sums")
-    kept = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
-    assert kept < 2**26
+    assert stored(tmp_path) == []
+
+
+def stored(folder):
+    """The files of a dataset in the client's cache, whole or not."""
+    return [path for path in folder.rglob("*/blobs/*") if path.stat().st_size]
+
+
+def test_a_file_without_a_size_ends_at_a_limit_that_a_variable_sets(hub, tmp_path, monkeypatch):
+    hub.add("me/sums", {"train.jsonl": LINES})
+    hub.unsized = True
+    assert read("hf:me/sums") == ROWS
+    hub.endless = True
+    hub.add("me/more", {"train.jsonl": LINES + LINES})
+    monkeypatch.setenv("LUDUS_DOWNLOAD_GB", "0.02")
+    said = r"train.jsonl: the hub announces no size, and sent more than 0.02 GB\. .*raise LUDUS_DOWNLOAD_GB$"
+    with pytest.raises(UserError, match=said):
+        read("hf:me/more")
+    assert sum(path.stat().st_size for path in stored(tmp_path)) == len(LINES)
+    monkeypatch.setenv("LUDUS_DOWNLOAD_GB", "much")
+    with pytest.raises(UserError, match=r"LUDUS_DOWNLOAD_GB='much' is not a number\. Example: LUDUS_DOWNLOAD_GB=64"):
+        read("hf:me/more")
+
+
+def test_a_download_leaves_a_part_of_the_disk_free(hub, tmp_path, monkeypatch):
+    hub.add("me/sums", {"train.jsonl": LINES})
+    monkeypatch.setattr("ludus.data.hub_download.FREE_BYTES", 2**60)
+    with pytest.raises(UserError, match=r"do not fit on the disk of .*cache \(.* MB free\)\. Make room"):
+        read("hf:me/sums")
+    assert not any(request.startswith("GET /datasets/") for request in hub.requests)
+    assert stored(tmp_path) == []
+
+
+def test_a_disk_that_others_fill_ends_a_download(hub, tmp_path, monkeypatch):
+    hub.add("me/sums", {"train.jsonl": LINES * 1000})
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 2**16)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**20 if stored(tmp_path) else 2**40))
+    with pytest.raises(UserError, match=r"do not fit on the disk of .*cache \(1 MB free\)"):
+        read("hf:me/sums")
+    assert stored(tmp_path) == []
+
+
+@pytest.mark.parametrize("tags", [["../../../evil"], ["honest", "../../../evil"], ["honest", "{folder}/evil"]])
+def test_a_hub_cannot_store_a_file_outside_the_cache(hub, tmp_path, tags):
+    hub.add("me/sums", {"train.jsonl": LINES})
+    hub.tags = [tag.format(folder=tmp_path) for tag in tags]
+    with pytest.raises(UserError, match=r"the hub names a file outside the cache for it\. Do not use this dataset"):
+        read("hf:me/sums")
+    assert not (tmp_path / "evil").exists()
+    assert stored(tmp_path) == []
 
 
 def test_several_configurations_must_be_chosen_from():

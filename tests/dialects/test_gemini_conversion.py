@@ -10,11 +10,11 @@ import pytest
 from conversations import broken, json_objects, may_fail_as, names, words
 from hypothesis import given
 from hypothesis import strategies as st
+from ludus_nemo_gym.in_process import send_request
 
 from ludus import Failure, Response, ScriptedModel
 from ludus.dialects.gemini import request_from_gemini
 from ludus.dialects.gemini_answer import answer_to_gemini, gemini_chunks
-from ludus.http.in_process import send_request
 from ludus.response import function_call, message, reasoning
 from ludus.serve.models import ModelApp
 

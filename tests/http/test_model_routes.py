@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ludus_nemo_gym.in_process import send_request
 from proxied import REQUESTS
 
 from ludus import Failure, Response, ScriptedModel
 from ludus.http.connection import HttpReply
 from ludus.http.guard import Guard
-from ludus.http.in_process import send_request
 from ludus.http.replies import chat_reply, gemini_reply, messages_reply, responses_reply
 from ludus.model import Model, Request
 from ludus.response import message

@@ -7,11 +7,11 @@ from typing import Any
 
 import orjson
 import pytest
+from ludus_nemo_gym.in_process import ask
 from serving import COUNTER
 
 from ludus.environment import Environment
 from ludus.http.app import App
-from ludus.http.in_process import ask
 from ludus.http.listening import Listening, bind
 from ludus.http.messages import Incoming, Reply
 from ludus.remote.http import connect

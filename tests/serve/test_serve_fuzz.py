@@ -12,12 +12,12 @@ import pytest
 from conversations import TOKENS, Json, broken, conversations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ludus_nemo_gym.in_process import ask
 from test_messages_conversion import BODY as MESSAGES
 
 from ludus.dialects.chat import to_chat, to_messages
 from ludus.errors import Failure
 from ludus.http.guard import Guard
-from ludus.http.in_process import ask
 from ludus.model import Model, Request
 from ludus.response import Response, function_call, message, reasoning
 from ludus.serve.models import ModelApp

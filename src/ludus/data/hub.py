@@ -1,8 +1,7 @@
 """Datasets on the Hugging Face hub as rows: `hf:OWNER/NAME[@REVISION][:SPLIT]`.
 
-Files are downloaded through `huggingface_hub` into its cache, so they are fetched once, a broken download is resumed,
-and its settings hold: HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE. A revision is resolved to a commit first; all
-files come from that commit.
+Files are downloaded through `huggingface_hub` into its cache, so they are fetched once, and its settings hold:
+HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE. A revision is resolved to a commit first; all files are of that commit.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ludus.data.files import read_file_lines
+from ludus.data.hub_download import download
 from ludus.data.hub_splits import split_files
 from ludus.errors import UserError, missing_extra
 
@@ -136,18 +136,9 @@ def files_of_split(revision: HubRevision, reference: HubReference) -> list[str]:
 
 def fetched(revision: HubRevision, file: str) -> Path:
     """The path of a file of the dataset in the cache. Downloads it if it is not there yet."""
-    from huggingface_hub import hf_hub_download
-
-    with hub_errors(HubReference(revision.repo, revision.commit[:8], file)):
-        path = hf_hub_download(
-            revision.repo,
-            file,
-            repo_type="dataset",
-            revision=revision.commit,
-            etag_timeout=_TIMEOUT,
-            endpoint=endpoint(),
-        )
-    return Path(str(path))
+    repo, commit, about = revision.repo, revision.commit, HubReference(revision.repo, revision.commit[:8], file)
+    with hub_errors(about):
+        return download(repo, file, commit, about=about, timeout=_TIMEOUT, endpoint=endpoint())
 
 
 def client() -> HfApi:
@@ -211,7 +202,7 @@ def hub_errors(about: object) -> Iterator[None]:
             if "onsistency check" in first
             else error.strerror or first[:200]
         )
-        raise UserError(f"{about}: {cause}", "Run it again: what has arrived is kept") from error
+        raise UserError(f"{about}: {cause}", "Run it again: files that have arrived are kept") from error
     except ValueError as error:
         raise UserError(f"the hub {host()} sent an unreadable answer for {about}", "Run it again") from error
     except RuntimeError as error:  # the client could not upload a large file; __cause__ says why
@@ -230,7 +221,7 @@ def _unreachable(about: object, error: BaseException) -> UserError:
         cause = cause.__cause__ or cause.__context__
     timed_out = any("Timeout" in type(cause).__name__ for cause in causes)
     what = "did not answer in time" if timed_out else "cannot be reached"
-    hint = "Run it again: what has arrived is kept. HF_ENDPOINT names the hub"
+    hint = "Run it again: files that have arrived are kept. HF_ENDPOINT names the hub"
     return UserError(f"{about}: the hub {host()} {what}", hint)
 
 

@@ -18,6 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 import orjson
 from ludus_nemo_gym.head import ANY_ADDRESS, TOKEN, configuration_of, head_url
+from ludus_nemo_gym.in_process import send_request
 from ludus_nemo_gym.launch import DEFAULT_HOST, HEAD_PORT
 from ludus_nemo_gym.names import RESOURCES
 from ludus_nemo_gym.trees import plain
@@ -27,7 +28,6 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from ludus.errors import Failure, did_you_mean
 from ludus.http.connection import HttpReply
-from ludus.http.in_process import send_request
 from ludus.remote.http import ROLLOUT, Client, connect
 from ludus.runtime.encoding import encode
 from nemo_gym._errors import connection_error, response_error

@@ -15,10 +15,10 @@ from concurrent.futures import Future
 from typing import Any
 
 import orjson
+from ludus_nemo_gym.in_process import ask
 
 from ludus.errors import Failure
 from ludus.http.app import App
-from ludus.http.in_process import ask
 from ludus.remote.http import connect
 from ludus.runtime.encoding import encode
 from ludus.serve.plan import Plan

@@ -17,7 +17,7 @@ def download(
     """Download a dataset, or one split, from the Hugging Face hub.
 
     manifest.json, written last, names the commit and the digest of every file. After a failure run the command again:
-    what has arrived is kept. HF_ENDPOINT names the hub, and HF_TOKEN lets you read private datasets.
+    files that have arrived are kept. HF_ENDPOINT names the hub, and HF_TOKEN lets you read private datasets.
 
     Example: ludus data download hf:openai/gsm8k:main/test --output data/gsm8k
     """

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 from ludus.errors import Failure
 from ludus.http.client import Connections
 from ludus.http.connection import HttpReply
-from ludus.http.in_process import send_request
 from ludus.runtime.deadline import Clocks
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import remember_key
 from ludus.runtime.restarts import Restarts
 from ludus_nemo_gym.hosted.hosting import Hosting
 from ludus_nemo_gym.hosted.process import ServerProcess, start_process
+from ludus_nemo_gym.in_process import send_request
 
 log = logging.getLogger("ludus.nemo_gym")
 
