@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from lab import names
 from ludus_lab.agentdojo.suites import suite
 from ludus_qualify.run import qualify
 from run_lab import Line, count_results, print_table
@@ -50,3 +53,11 @@ def test_qualifying_an_environment_without_its_package_names_the_command_that_in
         UserError, match=rf"{name} is not installed. Install it with: pip install 'ludus-lab\[{name}\]'"
     ):
         qualify(name, limit=1, odd=1)
+
+
+def test_the_card_of_every_environment_says_how_often_wrong_answers_pass_and_right_ones_fail():
+    cards = json.loads((Path(__file__).parents[3] / "docs/_ext/cards.json").read_text())
+    rates = {name: cards[name]["card"] for name in names()}
+    assert {
+        name for name in rates if None in map(rates[name].get, ("false_positive_rate", "false_negative_rate"))
+    } == set()
