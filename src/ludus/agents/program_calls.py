@@ -169,10 +169,15 @@ class ProgramCalls:
             most = f"more than the {HISTORY_BYTES:,} that a rollout may have"
             raise Refusal(400, f"the conversations of this rollout have {kept:,} bytes, {most}: repeat earlier ones")
 
+    @property
+    def limit(self) -> str | None:
+        """The limit that the rollout reached, if it did: of its calls, its tokens or its prompt."""
+        return self._reached or ("max_output_tokens" if self._conversations.too_long() else None)
+
     def reason(self, name: str, error: str) -> str:
         """Why the rollout stopped; raises its failure. `error` says how the program ended, if it was with an error."""
-        if self._reached or self._conversations.too_long():  # most programs end with an error then: the model's doing
-            return self._reached or "max_output_tokens"
+        if self.limit is not None:  # most programs end with an error then: the model's doing
+            return self.limit
         if (failure := self.failure or self.tool_failure) is not None:  # some programs end well all the same
             raise failure
         if error and not self.too_long:

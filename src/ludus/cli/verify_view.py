@@ -99,8 +99,8 @@ def _show_first_rows(console: Console, rescoring: Rescoring) -> None:
         for change in changes.changes:
             after = text(number(change["after"]), reward_style(change["after"]))
             after.append(" (masked)" if change.get("mask") else "")
-            name = text(one_line(str(change["rollout_id"])))
-            table.add_row(text(change["line"]), text(number(change["before"])), after, name)
+            rollout = text(one_line(str(change["rollout_id"])))
+            table.add_row(text(change["line"]), text(number(change["before"])), after, rollout)
         console.print(table)
         if more := changes.counts["changed"] - len(changes.changes):
             emit(console, text(f"{more:,} more changed", "dim"))
