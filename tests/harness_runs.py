@@ -18,6 +18,7 @@ from ludus.agents.harness.agent import HarnessAgent
 from ludus.agents.harness.declaration import Declaration, declared, read_declaration
 from ludus.agents.harness.installing import installation
 from ludus.agents.harness.policy import ShellPolicy, tool_names
+from ludus.episode import Limits
 from ludus.errors import Failure
 from ludus.model import Model, Request
 from ludus.response import Item, Response, function_call, message
@@ -102,10 +103,12 @@ class Delegating(ShellPolicy):
         return [message("I use two agents."), *calls]
 
 
-def played(name: str, model: Model, **settings: Any) -> Rollout:
+def played(name: str, model: Model, limits: Limits | None = None, **settings: Any) -> Rollout:
     """A rollout of a harness. Its model calls must be quick, or the rollout fails."""
     agent = HarnessAgent(HarnessAgent.Config(name=name, **settings))
     environment = replace(Environment.load(Hello), agent=agent)
+    if limits is not None:
+        environment = replace(environment, limits=limits)
     (rollout,) = ludus.collect(environment, model=model, input=ROWS).rollouts
     return rollout
 

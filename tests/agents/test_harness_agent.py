@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,10 @@ import ludus
 from ludus import Environment, ScriptedModel, UserError
 from ludus.agents.harness.agent import HarnessAgent
 from ludus.agents.harness.declaration import Declaration, declared, filled_in, read_declaration
+from ludus.episode import Limits
+from ludus.model import Request
 from ludus.outcome import Outcome
+from ludus.response import Response
 from ludus.sandbox.resources import SandboxSettings
 from ludus.testing import needs_sandbox
 
@@ -87,11 +91,34 @@ def test_a_hostile_policy_reaches_no_key_no_other_port_and_nobodys_files(monkeyp
 
 @needs_sandbox()
 @needs_harness("pi")
-def test_a_policy_that_kills_its_own_program_fails_the_rollout_and_gets_no_reward() -> None:
-    rollout = played("pi", ScriptedModel([call(f"{WRITE}; kill -9 -1"), "Done."]))
+@pytest.mark.parametrize(("command", "reward"), [(WRITE, 1.0), ("echo no > hello.txt", 0.0)])
+@pytest.mark.parametrize("kill", ["kill -9 -1", "kill $PPID", "pkill -INT node", "(sleep 1; kill -9 -1) &"])
+def test_a_policy_that_kills_its_own_program_is_judged_by_what_it_left(command: str, reward: float, kill: str) -> None:
+    rollout = played("pi", ScriptedModel([call(f"{command}; {kill}"), call("sleep 5"), "Done."]))
+    assert (rollout.outcome, rollout.reward) == (Outcome.COMPLETED, reward)
+
+
+@pytest.mark.slow  # the program needs time for its first call on a busy machine, and then waits for the limit
+@needs_sandbox()
+@needs_harness("pi")
+def test_a_policy_whose_command_never_ends_is_judged_by_what_it_left() -> None:
+    rollout = played("pi", ScriptedModel([call(f"{WRITE}; sleep 1000"), "Done."]), limits=Limits(rollout=30))
+    assert (rollout.outcome, rollout.reward, rollout.stop_reason) == (Outcome.COMPLETED, 1.0, "timeout")
+
+
+@pytest.mark.slow
+@needs_sandbox()
+@needs_harness("pi")
+def test_a_model_that_takes_the_programs_time_fails_the_rollout() -> None:
+    class Slow(ScriptedModel):
+        async def respond(self, request: Request) -> Response:
+            await asyncio.sleep(20 if request.turn else 0)
+            return await super().respond(request)
+
+    rollout = played("pi", Slow([call(WRITE), call(WRITE), "Done."]), limits=Limits(rollout=30))
     assert (rollout.outcome, rollout.reward) == (Outcome.FAILED, None)
     assert rollout.error is not None
-    assert (rollout.error.stage, rollout.error.kind) == ("agent", "exit")
+    assert (rollout.error.stage, rollout.error.kind) == ("agent", "timeout")
 
 
 @needs_sandbox()

@@ -183,7 +183,7 @@ async def test_connections_are_cut_when_the_sandbox_closes(provider: SandboxProv
     async with listening(hold) as port:
         sandbox = await provider.open(spec_for(provider.name))
         await sandbox.route(port)
-        hold_open = ASK.replace("one.shutdown(socket.SHUT_WR)", "")
+        hold_open = ASK.replace("one.shutdown(socket.SHUT_WR)", "") + "import time; time.sleep(1000)"
         running = asyncio.create_task(sandbox.python(hold_open, argv=[str(port), "x"], timeout=1000))
         await until_async(lambda: connected.is_set() or running.done())  # a program that fails to connect ends
         await sandbox.close()

@@ -102,8 +102,10 @@ class ProgramCalls:
         self.dropped_tools: set[str] = set()
         self.dialects: set[str] = set()  #: of the routes that the program called
         self.tool_failure: Failure | None = None  #: why a tool of the task could not run
+        self.has_acted = False  #: whether an answer had calls, so that the program may have run the model's commands
+        self.model_seconds = 0.0  #: how long the program waited for the model
         self.stop = asyncio.Event()  #: set when no further call can be answered: the program may end
-        self._waiting = 0  # calls that the model has not answered
+        self._waiting, self._asked_at = 0, 0.0  # calls that the model has not answered, and since when
         self._failures: list[Failure] = []  # of the last calls, in a row
         self._episode = episode
         self._max_calls, self._token_budget = max_calls, token_budget
@@ -170,17 +172,22 @@ class ProgramCalls:
             raise Refusal(400, f"the conversations of this rollout have {kept:,} bytes, {most}: repeat earlier ones")
 
     @property
-    def limit(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """The limit that the rollout reached, if it did: of its calls, its tokens or its prompt."""
         return self._reached or ("max_output_tokens" if self._conversations.too_long() else None)
 
-    def reason(self, name: str, error: str) -> str:
-        """Why the rollout stopped; raises its failure. `error` says how the program ended, if it was with an error."""
-        if self.limit is not None:  # most programs end with an error then: the model's doing
-            return self.limit
+    def reason(self, name: str, error: str, *, beside_policy: bool = False) -> str:
+        """Why the rollout stopped; raises its failure. `error` says how the program ended, if it was with an error.
+
+        A model whose commands run beside the program can end it, and gets a verdict on what it left all the same.
+        """
+        if self.stop_reason is not None:  # most programs end with an error then: the model's doing
+            return self.stop_reason
         if (failure := self.failure or self.tool_failure) is not None:  # some programs end well all the same
             raise failure
         if error and not self.too_long:
+            if beside_policy and self.has_acted:
+                return "program_ended"
             raise Failure("exit", f"{name} ended{error}")
         if error:  # some programs shorten a prompt that was too long, go on, and still report the refusal at their end
             last = self._conversations.last_answer()
@@ -268,6 +275,7 @@ class ProgramCalls:
                 self.journal.record(conversation, turn, response, params.get("tools"))
             conversation.take(items, turn, response)
             self.calls += 1
+            self.has_acted = self.has_acted or bool(response.function_calls)
             if self._token_budget is not None:
                 self.tokens += _tokens_of(response, turn.items, params)
             self.restored += turn.changed
@@ -293,6 +301,8 @@ class ProgramCalls:
         )
         episode.recorder.asked_version = version = episode.model.policy_version
         self._waiting += 1
+        if self._waiting == 1:
+            self._asked_at = perf_counter()
         episode.recorder.enter("model")
         try:
             response: Response = await step("model", episode.limits.model, episode.model.respond(request))
@@ -306,6 +316,7 @@ class ProgramCalls:
         finally:
             self._waiting -= 1
             if not self._waiting:
+                self.model_seconds += perf_counter() - self._asked_at
                 episode.recorder.enter("agent")
         conversation.failure = None
         self._failures.clear()

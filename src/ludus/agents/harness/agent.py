@@ -24,7 +24,7 @@ from ludus.agents.harness.installing import Installation, require
 from ludus.agents.program_calls import ProgramCalls
 from ludus.agents.volatile import VolatileText
 from ludus.episode import Episode
-from ludus.errors import UserError
+from ludus.errors import Failure, UserError
 from ludus.response import Item, texts_of
 from ludus.rollout import Job
 from ludus.runtime.keys import without_keys_and_paths
@@ -36,6 +36,9 @@ from ludus.task import derive_seed
 
 #: The home of a program: apart from the files of the task, which the verifier may read as a whole.
 PROGRAM_HOME = "/tmp/harness"
+
+#: The share of `limits.rollout` that a program may take. The rest is for the verdict.
+OWN_TIME = 0.9
 
 KEPT_OUTPUT = 64 << 10
 
@@ -182,10 +185,11 @@ class HarnessAgent(Agent):
         for path, content in files.items():
             await sandbox.write(filled_in(path, values), content)
         words = [filled_in(word, values) for word in [*declaration.command, *self.config.arguments]]
+        most = OWN_TIME * episode.limits.rollout
         result = await sandbox.exec(
             harness.installed.command(words),
             stdin=asked if declaration.prompt == "stdin" else b"",
-            timeout=min(place.seconds, episode.limits.rollout),
+            timeout=(seconds := min(place.seconds, most)),
             cwd=values["workdir"],
             env={
                 "HOME": PROGRAM_HOME,
@@ -200,11 +204,14 @@ class HarnessAgent(Agent):
             await sandbox.exec([filled_in(word, values) for word in declaration.cleanup], cwd=values["workdir"])
         await sandbox.close_routes()
         await sandbox.exec(["rm", "-rf", PROGRAM_HOME])
-        if result.timed_out and place.seconds < episode.limits.rollout and program.calls:
-            return "timeout"
+        if result.timed_out and program.stop_reason is None and (program.failure or program.tool_failure) is None:
+            is_policys = program.has_acted and program.model_seconds < seconds / 2
+            if is_policys or (place.seconds < most and program.calls):
+                return "timeout"
+            raise Failure("timeout", f"{declaration.label} did not end within {seconds:.0f} s")
         said = " ".join((result.stderr.decode(errors="replace").strip() or result.text).split())[-500:]
-        failed = result.exit_code not in declaration.exit_codes
-        return program.reason(declaration.label, f": {result.why}: {without_keys_and_paths(said)}" if failed else "")
+        error = "" if result.exit_code in declaration.exit_codes else f": {result.why}: {without_keys_and_paths(said)}"
+        return program.reason(declaration.label, error, beside_policy=True)
 
 
 def _require_mcp(declaration: Declaration) -> Declaration:

@@ -126,7 +126,7 @@ class HostedAgent(Agent):
         rollout.settle()
         _take_over(episode, Response.checked(result.get("response")))
         episode.resources = _Judged(episode.resources, verdict)  # type: ignore[assignment]
-        return rollout.limit or str(result.get("stop_reason") or "completed")
+        return rollout.stop_reason or str(result.get("stop_reason") or "completed")
 
     def _failed_call(self, episode: Episode, rollout: str) -> Failure | None:
         """A call of a judge or a simulated user that failed, of the agent or of its hosted resources."""
