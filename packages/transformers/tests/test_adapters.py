@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -16,11 +13,11 @@ import pytest
 import tiny_transformers
 from ludus_transformers.adapters import AdapterPolicy
 from servers import running
+from train_programs import Programs
 from vllm_stub import VllmStub
 
 import ludus
 
-OVERLAP = Path(__file__).parents[3] / "examples" / "train_grpo" / "overlap.py"
 Body = dict[str, Any]
 
 
@@ -71,39 +68,29 @@ def test_a_call_names_the_adapter_of_the_version_that_it_records() -> None:
             assert [len(list(rollout.sequences())) for rollout in result.rollouts] == [1, 1]
 
 
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Programs]:
+    for name in ("peft", "trl"):
+        if find_spec(name) is None:
+            pytest.skip(f"needs {name}: pip install 'ludus-transformers[train]'")
+    with Programs() as programs:
+        yield programs
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ahead", [0, 1])
-def test_the_example_trains_on_groups_that_are_as_old_as_it_says(ahead: int, tmp_path: Path) -> None:
-    if find_spec("peft") is None:
-        pytest.skip("needs peft: pip install 'ludus-transformers[train]'")
+def test_the_example_trains_on_groups_that_are_as_old_as_it_says(
+    ahead: int, programs: Programs, tmp_path: Path
+) -> None:
     folder, output = tmp_path / "weights", tmp_path / "run"
     words = tiny_transformers.tokenizer("tools")
     tiny_transformers.llama(max_position_embeddings=4096).save_pretrained(folder)
     words.save_pretrained(folder)
+    options = "--environment sort_numbers --steps 3 --groups 2 --group-size 4 --lora 4 --keep-every 2 --held-out 4 "
+    options += "--samples 2 --train-tasks 8 --learning-rate 0.01"
     with running(AdapterServer(words)) as server:
-        options = [
-            "--environment",
-            "sort_numbers",
-            "--model",
-            folder,
-            "--server",
-            server.url,
-            "--ahead",
-            ahead,
-            "--steps",
-            3,
-            "--groups",
-            2,
-        ]
-        options += ["--group-size", 4, "--lora", 4, "--keep-every", 2, "--held-out", 4, "--samples", 2]
-        options += ["--train-tasks", 8, "--learning-rate", 0.01, "--output", output]
-        done = subprocess.run(
-            [sys.executable, str(OVERLAP), *map(str, options)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
+        places = ["--model", folder, "--server", server.url, "--ahead", ahead, "--output", output]
+        done = programs.run("overlap.py", *options.split(), *map(str, places))
         assert done.returncode == 0, done.stderr
         asked = [name for name in server.names if name.startswith("run-0-v")]
     measured = json.loads((output / "metrics.json").read_text())
