@@ -211,13 +211,13 @@ def tokens_from_chat(data: Any, prompt_ids: list[int] | None = None, *, keep_log
     message = choice.get("message")
     bundle = _bundle(message) if isinstance(message, dict) else None
     entries = _entries(choice)
-    given = (data.get("prompt_token_ids"), choice.get("prompt_token_ids"), prompt_ids)
-    prompts = [ids for ids in given if ids is not None]
+    reported = (data.get("prompt_token_ids"), choice.get("prompt_token_ids"), prompt_ids)
+    prompts = [ids for ids in reported if ids is not None]
     logprob_ids = _ids(entries)
     if logprob_ids is not None and not _are_all(logprob_ids, data.get("usage")):
         logprob_ids = None
-    given = (choice.get("token_ids"), choice.get("response_token_ids"), logprob_ids)
-    generated = [ids for ids in given if ids is not None]
+    reported = (choice.get("token_ids"), choice.get("response_token_ids"), logprob_ids)
+    generated = [ids for ids in reported if ids is not None]
     logprobs = None if entries is None else [entry.get("logprob") for entry in entries]
     if bundle is not None:
         prompts.insert(0, bundle[0])

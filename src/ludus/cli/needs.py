@@ -31,12 +31,12 @@ def doctor_of(path: str, json_: bool) -> None:
     from ludus.adapter import needs
     from ludus.cli.screen import safe_json, stdout_console
 
-    found = needs(path)
-    runs = all(need.met is not False for need in found)
+    folder_needs = needs(path)
+    runs = all(need.met is not False for need in folder_needs)
     if json_:
-        print(safe_json({"path": path, "runs": runs, "needs": [asdict(need) for need in found]}))
+        print(safe_json({"path": path, "runs": runs, "needs": [asdict(need) for need in folder_needs]}))
     else:
-        _show_needs(stdout_console(), path, found)
+        _show_needs(stdout_console(), path, folder_needs)
     if not runs:
         raise Exit(1)
 

@@ -49,8 +49,8 @@ def build(
     place = folder / "environment" if (folder / "environment" / "Dockerfile").is_file() else folder
     builder = ImageBuilder(Bases(named))
     name = builder.build(ImageRecipe.of_folder(place, network))
-    found = builder.image(name)
-    print(safe_json({"image": name, "root": str(found.root), "workdir": found.workdir}) if json_ else name)
+    image = builder.image(name)
+    print(safe_json({"image": name, "root": str(image.root), "workdir": image.workdir}) if json_ else name)
 
 
 @sandbox.command
@@ -89,17 +89,17 @@ def images(json_: Annotated[bool, Option("--json", help="Print JSON.")] = False)
     from ludus.sandbox.oci_images import BUILT
 
     bases = Bases().table
-    found = [
+    entries = [
         {"image": f"{BUILT}{about['key']}" if "key" in about else "", "name": about["name"], "bytes": size_of(folder)}
         for folder, about in ImageBuilder().store.listed()
     ]
     if json_:
-        print(safe_json({"bases": bases, "images": found}))
+        print(safe_json({"bases": bases, "images": entries}))
         return
     table = Table("what", "name", "MB", box=None)
     for name, path in sorted(bases.items()):
         table.add_row("base", text(f"{name}: {path}"), "")
-    for entry in found:
+    for entry in entries:
         table.add_row(text(entry["image"] or "unpacked"), text(entry["name"]), f"{int(entry['bytes']) >> 20:,}")
     print_unbroken(stdout_console(), table)
 

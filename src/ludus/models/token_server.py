@@ -216,8 +216,8 @@ def cut_at_stop(message: Any, stop: Any, end: str = "") -> None:
     """Shorten the text of a chat message: without its end token, and to before the first stop string."""
     if isinstance(message, dict) and isinstance(text := message.get("content"), str):
         text = text.removesuffix(end)
-        for each in [stop] if isinstance(stop, str) else stop or ():
-            text = text.partition(each)[0] if each else text
+        for ending in [stop] if isinstance(stop, str) else stop or ():
+            text = text.partition(ending)[0] if ending else text
         message["content"] = text
 
 

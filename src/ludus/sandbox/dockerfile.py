@@ -63,9 +63,9 @@ class Dockerfile:
     @property
     def images(self) -> list[ImageUse]:
         """The images that must be there before it is built: neither stages of its own nor `scratch`."""
-        found: list[ImageUse] = []
-        self._rewritten(lambda use: found.append(use) or use.image)  # type: ignore[func-returns-value]
-        return found
+        uses: list[ImageUse] = []
+        self._rewritten(lambda use: uses.append(use) or use.image)  # type: ignore[func-returns-value]
+        return uses
 
     def on(self, replace: Callable[[str], str]) -> str:
         """The text with other names for these images."""
@@ -109,24 +109,24 @@ class Dockerfile:
             rest = match["rest"] if match is not None else ""
             if word == "ARG" and not started:
                 arguments |= {name: a or b or c for name, a, b, c in _ARGUMENT.findall(rest)}
-            elif word == "FROM" and (found := _FROM.fullmatch(rest)) is not None:
-                image = _filled(found["image"], arguments)
+            elif word == "FROM" and (match := _FROM.fullmatch(rest)) is not None:
+                image = _filled(match["image"], arguments)
                 if image.lower() not in stages:
                     image = rename(ImageUse(line, image, text.strip()))
-                text = f"FROM {found['options']}{image}{found['rest']}\n"
-                stages |= {str(started), *([found["stage"].lower()] if found["stage"] else [])}
+                text = f"FROM {match['options']}{image}{match['rest']}\n"
+                stages |= {str(started), *([match["stage"].lower()] if match["stage"] else [])}
                 started += 1
-            elif word in ("COPY", "ADD") and (found := _COPY.fullmatch(rest)) is not None:
-                image = _filled(found["image"], arguments)
+            elif word in ("COPY", "ADD") and (match := _COPY.fullmatch(rest)) is not None:
+                image = _filled(match["image"], arguments)
                 if image.lower() not in stages:
                     image = rename(ImageUse(line, image, text.strip()))
-                    text = f"{word} {found['head']}{image}{found['rest']}\n"
+                    text = f"{word} {match['head']}{image}{match['rest']}\n"
             parts.append(text)
         return "".join(parts)
 
 
 def _filled(text: str, arguments: dict[str, str]) -> str:
-    return _VARIABLE.sub(lambda found: arguments.get(found[1] or found[2]) or found[3] or "", text)
+    return _VARIABLE.sub(lambda variable: arguments.get(variable[1] or variable[2]) or variable[3] or "", text)
 
 
 def _squeezed(text: str) -> str:

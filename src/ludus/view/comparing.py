@@ -28,9 +28,9 @@ def comparison_payload(runs: list[LiveRun]) -> dict[str, Any]:
         counts = {"scored": side.scored, "failed": side.failed, "masked": side.masked}
         sides.append({"key": run.run.key, "name": run.run.name, **counts, "result": result})
     tasks: list[dict[str, Any]] = [
-        {"task_id": name, "means": [task.mean for task in found], "counts": [task.count for task in found]}
+        {"task_id": name, "means": [task.mean for task in scored], "counts": [task.count for task in scored]}
         for name in first.tasks
-        if len(found := [task for side in scores if (task := side.tasks.get(name)) and task.count]) == len(scores)
+        if len(scored := [task for side in scores if (task := side.tasks.get(name)) and task.count]) == len(scores)
     ]
     tasks.sort(key=lambda task: min(task["means"]) - max(task["means"]))
     names = _names(runs[0], [task["task_id"] for task in tasks[:MAX_TASKS]])

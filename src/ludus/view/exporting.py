@@ -101,8 +101,8 @@ def _answers(runs: LiveRuns, query: str, most: int, tokenizer: Tokenizer | None)
     yield "/api/runs", folders
     for at in ["", *(folder["at"] for folder in folders["folders"])] if len(listed) > 1 else []:
         for figure in ("", *experiment_payload(runs, at, "")["figures"]):
-            given = {name: value for name, value in (("at", at), ("figure", figure)) if value}
-            yield _address("experiment", **given), experiment_payload(runs, at, figure)
+            parameters = {name: value for name, value in (("at", at), ("figure", figure)) if value}
+            yield _address("experiment", **parameters), experiment_payload(runs, at, figure)
     for run in listed:
         yield _address("run", run=run.run.key), run.overview(runs.prices)
         yield from _rollouts(run, query, most, tokenizer)
@@ -134,8 +134,8 @@ def _rollouts(run: LiveRun, query: str, most: int, tokenizer: Tokenizer | None) 
             payload["related"][name] = [entry for entry in payload["related"][name] if entry["id"] in inside]
         yield _address("rollout", run=key, id=entry["id"], sort="order"), payload
         for thread in payload["threads"]:
-            given = {"run": key, "id": entry["id"], "skip": 0, "thread": thread["name"]}
-            yield _address("items", **given), items_page(run.index, entry["id"], 0, thread["name"])
+            parameters = {"run": key, "id": entry["id"], "skip": 0, "thread": thread["name"]}
+            yield _address("items", **parameters), items_page(run.index, entry["id"], 0, thread["name"])
         if payload["facts"]["has_tokens"]:
             yield _address("tokens", run=key, id=entry["id"]), trainer_payload(run.index, entry["id"], tokenizer)
             yield _address("written", run=key, id=entry["id"]), written_payload(run.index, entry["id"], tokenizer)

@@ -142,9 +142,9 @@ class Peer(Values):
 
     def _check_allowed(self, operation: str, arguments: tuple[Any, ...]) -> None:
         """The code under test may call what it was given, and read public attributes."""
-        given = any(arguments[0] is value for value in list(self.shown.values()))
+        is_shown = any(arguments[0] is value for value in list(self.shown.values()))
         plain = operation in ("special", "text", "is_instance")
-        if not given or not (plain or operation == "get"):
+        if not is_shown or not (plain or operation == "get"):
             raise AttributeError(f"the code under test may not {operation} this")
         name = arguments[1]
         if operation == "get" and name.startswith("_") and name not in DESCRIPTIVE:
