@@ -341,6 +341,20 @@ def test_citations_and_reasoning_texts_are_read_by_key_and_by_attribute():
     assert copy.deepcopy(item).content[0].text == pickle.loads(pickle.dumps(item)).content[0]["text"] == "so"
 
 
+def test_log_probabilities_and_fields_of_hosted_tools_are_read_by_key_and_by_attribute():
+    logprob = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": [{"token": "b", "logprob": -1.0}]}
+    text = api.NeMoGymResponseOutputText(text="x", annotations=[], logprobs=[logprob])
+    assert (text.logprobs[0].logprob, text.logprobs[0].top_logprobs[0].token) == (-0.5, "b")
+    assert text.model_dump()["logprobs"] == [logprob]
+    search = {"type": "web_search_call", "id": "w", "action": {"type": "search", "sources": [{"url": "u"}]}}
+    code = {"type": "code_interpreter_call", "id": "c", "code": "1", "outputs": [{"type": "logs", "logs": "1"}]}
+    items = [OUTPUT_ITEM.validate_python(item) for item in (search, code)]
+    assert (items[0].action.sources[0].url, items[1].outputs[0].logs) == ("u", "1")
+    assert [item.model_dump() for item in copy.deepcopy(items)] == [search, code]
+    with pytest.raises(AttributeError, match="query"):
+        _ = items[0].action.query
+
+
 def test_usage_is_summed_and_an_unknown_detail_stays_unknown():
     total = api.NeMoGymResponseUsage.sum_from_list([usage(1, cached=1), usage(2, cached=3, reasoning=None)])
     assert total == usage(3, cached=4, reasoning=None)

@@ -88,6 +88,15 @@ def test_a_prompt_file_is_searched_in_the_roots_and_read_once(tmp_path: Path, mo
         load_prompt_config("absent.yaml")
 
 
+def test_a_suite_reads_a_changed_prompt_file_after_clearing_the_cache(tmp_path: Path):
+    file = tmp_path / "math.yaml"
+    file.write_text("user: first")
+    assert load_prompt_config(str(file)).user == "first"
+    file.write_text("user: second")
+    load_prompt_config.cache_clear()
+    assert load_prompt_config(str(file)).user == "second"
+
+
 # --- task_materialization ---
 
 

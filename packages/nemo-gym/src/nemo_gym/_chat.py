@@ -78,8 +78,8 @@ class NeMoGymChatCompletionMessage(Received):
     content: str | None = None
     refusal: str | None = None
     role: Literal["assistant"] = "assistant"
-    annotations: list[Any] | None = None
-    audio: dict[str, Any] | None = None
+    annotations: list[ReadableValue] | None = None
+    audio: ReadableValue | None = None
     function_call: NeMoGymFunction | None = None
     tool_calls: list[NeMoGymChatCompletionMessageToolCall] | None = None
 

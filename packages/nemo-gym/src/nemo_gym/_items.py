@@ -107,6 +107,7 @@ class NeMoGymHostedToolItem(BaseModel):
     """An item of a hosted tool, or of the endpoint's own bookkeeping. Its fields stay as they are."""
 
     model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, ReadableValue]
 
     type: Literal[
         "additional_tools",

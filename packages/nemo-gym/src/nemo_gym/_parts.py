@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
@@ -109,7 +109,7 @@ class NeMoGymResponseOutputText(BaseModel):
     annotations: list[ReadableValue]
     text: str
     type: Literal["output_text"] = "output_text"
-    logprobs: list[Any] | None = None
+    logprobs: list[ReadableValue] | None = None
 
 
 class NeMoGymResponseOutputRefusal(BaseModel):

@@ -149,14 +149,20 @@ class NeMoGymResponseTextConfig(Received):
 
 
 class Fields(dict[str, Any]):
-    """A dictionary whose entries can be read as attributes, too."""
+    """A dictionary whose entries can be read as attributes, too; so can dictionaries and lists of them within."""
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self[name]
+            return _readable(self[name])
         except KeyError:
             raise AttributeError(name) from None
 
 
+def _readable(value: Any) -> Any:
+    if type(value) is list:
+        return [_readable(element) for element in value] if any(type(element) is dict for element in value) else value
+    return Fields(value) if type(value) is dict else value
+
+
 #: A value that authors read by key and by attribute, such as a citation.
-ReadableValue = Annotated[Any, AfterValidator(lambda value: Fields(value) if type(value) is dict else value)]
+ReadableValue = Annotated[Any, AfterValidator(_readable)]

@@ -36,6 +36,9 @@ def _read(file: Path) -> PromptConfig:
     return PromptConfig.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
 
 
+load_prompt_config.cache_clear = _read.cache_clear  # type: ignore[attr-defined]  # as of a cached function
+
+
 def fill_prompt(prompt_config: PromptConfig, row: Mapping[str, Any]) -> list[dict[str, str]]:
     """The messages for a row, the system message first. A missing field is a `KeyError` that lists the row's fields."""
     templates = {"system": prompt_config.system, "user": prompt_config.user}
