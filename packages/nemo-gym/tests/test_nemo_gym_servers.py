@@ -14,6 +14,7 @@ from abc import ABC
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
 from unittest.mock import AsyncMock, MagicMock
 
@@ -38,7 +39,7 @@ from nemo_gym.base_resources_server import (
     normalize_tool_name,
 )
 from nemo_gym.config_types import ModelServerRef
-from nemo_gym.judge import JudgeError, call_judge, reraise_judge_errors
+from nemo_gym.judge import JudgeError, call_judge, judge_failsafe, reraise_judge_errors
 from nemo_gym.openai_utils import NeMoGymResponse
 from nemo_gym.server_utils import (
     SESSION_ID_KEY,
@@ -257,6 +258,21 @@ async def test_whatever_a_judge_raises_is_a_judge_error():
 
     with pytest.raises(JudgeError, match="KeyError: 'verdict'"):
         await reraise_judge_errors(fails())
+
+
+async def test_the_failsafe_of_a_verifier_finds_the_body_among_its_arguments():
+    async def verify(request: object, body: object) -> None:
+        raise JudgeError("down")
+
+    body = BaseVerifyRequest.model_validate({**ROW, "response": ANSWER})
+    double = SimpleNamespace(response=body.response, model_dump=lambda **options: {"question": "2+2"})
+    for arguments, kept in (((MagicMock(), body), "responses_create_params"), ((object(), double), "question")):
+        reply = await judge_failsafe(verify)(*arguments)
+        failed = json.loads(reply.body)
+        assert (reply.status_code, failed["_ng_failure_judge_error"], kept in failed) == (200, "down", True)
+    for other in (object(), BaseSeedSessionRequest()):
+        with pytest.raises(RuntimeError, match="body of a request"):
+            await judge_failsafe(verify)(object(), body=other)
 
 
 T = TypeVar("T")

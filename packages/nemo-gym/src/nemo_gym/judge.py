@@ -17,6 +17,8 @@ from nemo_gym.server_utils import get_response_json, raise_for_status
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
+#: The fields of a request that hold what is judged: the second one in requests of sessions whose ids the caller chose.
+_JUDGED = ("response", "verification_input")
 #: The characters of a reason that a reply keeps.
 _REASON = 2000
 
@@ -62,7 +64,7 @@ def judge_failsafe(verify_fn: Callable[..., Any]) -> Callable[..., Awaitable[Any
     return verify
 
 
-def _failed(body: BaseModel, why: str) -> dict[str, Any]:
+def _failed(body: Any, why: str) -> dict[str, Any]:
     """The reply for a rollout whose judge failed."""
     row = body.model_dump(mode="json")
     config = row.get("instance_config")
@@ -78,8 +80,10 @@ def _failed(body: BaseModel, why: str) -> dict[str, Any]:
     }
 
 
-def _body(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseModel:
-    bodies = [value for value in (*args, *kwargs.values()) if isinstance(value, BaseModel)]
-    if not bodies:
-        raise RuntimeError("verify was called without the body of a request")
-    return bodies[0]
+def _body(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The body of a request: the argument with what is judged. A test may pass a double of it, and of the request."""
+    bodies = [value for value in (*args, *kwargs.values()) if any(hasattr(value, name) for name in _JUDGED)]
+    body = next((value for value in bodies if isinstance(value, BaseModel)), bodies[0] if bodies else None)
+    if body is None:
+        raise RuntimeError("verify was called without the body of a request: pass one with a `response`")
+    return body
