@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given
@@ -314,6 +315,13 @@ async def test_a_block_may_start_its_sandbox_itself(given):
         with pytest.raises(RuntimeError, match="has started already"):
             await sandbox.start(spec)
     assert provider.log == ["close", "aclose"]
+
+
+async def test_a_block_calls_the_start_that_a_suite_put_in_its_place(monkeypatch):
+    started = AsyncMock()
+    monkeypatch.setattr(AsyncSandbox, "start", started)
+    async with AsyncSandbox(DictProvider(fail="create"), SandboxSpec(image="x")):
+        started.assert_awaited_once_with()
 
 
 async def test_a_sandbox_that_has_not_started_refuses_commands():

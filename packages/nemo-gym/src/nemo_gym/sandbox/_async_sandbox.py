@@ -177,13 +177,14 @@ class AsyncSandbox:
         await self._release_provider()
 
     async def __aenter__(self) -> Self:
-        self._in_block = self._handle is None
-        if self._in_block and self._spec is not None:
+        in_block = self._handle is None
+        if in_block and self._spec is not None:
             try:
-                await self._create(None)
+                await self.start()
             except BaseException:
                 await self._release_provider()
                 raise
+        self._in_block = in_block
         return self
 
     async def __aexit__(self, *exc: object) -> None:
