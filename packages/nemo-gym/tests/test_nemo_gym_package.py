@@ -86,6 +86,18 @@ def test_pytest_finds_the_servers_of_a_checkout_by_their_full_names(checkout, he
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("named", ["resources_servers/counter/tests", "resources_servers/counter/tests/test_app.py"])
+def test_pytest_finds_the_siblings_of_a_server_by_bare_names(checkout, named):
+    server = checkout / "resources_servers" / "counter"
+    (server / "answers.py").write_text("ANSWER = 42")
+    (server / "app.py").write_text("from answers import ANSWER")
+    (server / "tests").mkdir()
+    (server / "tests" / "test_app.py").write_text(SUITE.format(checkout=str(checkout)))
+    command = [Path(sys.executable).with_name("pytest"), "-q", "-p", "no:cacheprovider", named]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_without_a_checkout_the_working_directory_is_used_and_the_cache_of_hugging_face_stays(tmp_path):
     report = imported(tmp_path)
     assert report["paths"]["PARENT_DIR"] == report["paths"]["WORKING_DIR"] == str(tmp_path)

@@ -1,7 +1,7 @@
 """Lets pytest import the servers of a checkout by their full names, as with an installed NeMo Gym.
 
-A suite in `resources_servers/NAME/tests` imports `resources_servers.NAME.app`, often before anything else, and pytest
-puts at most the folder of the server on the import path.
+A suite in `resources_servers/NAME/tests` imports `resources_servers.NAME.app`, often before anything else, and that
+imports its siblings by bare names. Pytest puts at most the folder of the tests on the import path.
 """
 
 from __future__ import annotations
@@ -17,9 +17,25 @@ if TYPE_CHECKING:
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Append the checkout in which the tests lie: a `nemo_gym` in it stays behind the installed one."""
+    """Append the checkout in which the tests lie: a `nemo_gym` in it stays behind the installed one.
+
+    The folder of the server comes first. Tests of several servers get none: bare names would mean either's modules.
+    """
     named = [Path(arg.partition("::")[0]) for arg in args if not arg.startswith("-")]
-    places = [*(path for path in named if path.exists()), early_config.rootpath, Path.cwd()]
-    checkout = next(filter(None, map(checkout_around, places)), None)
-    if checkout is not None and str(checkout) not in sys.path:
+    places = [path for path in named if path.exists()]
+    checkout = next(filter(None, map(checkout_around, [*places, early_config.rootpath, Path.cwd()])), None)
+    if checkout is None:
+        return
+    if str(checkout) not in sys.path:
         sys.path.append(str(checkout))
+    around = [_server_around(place, checkout) for place in [*places, Path.cwd()]]
+    servers = {str(server) for server in around if server is not None}
+    if len(servers) == 1:
+        sys.path[:0] = servers - set(sys.path)
+
+
+def _server_around(place: Path, checkout: Path) -> Path | None:
+    """The folder of the server that a file or folder of a checkout belongs to."""
+    here = place.absolute()
+    folders = (folder for folder in (here, *here.parents) if checkout in folder.parents)
+    return next((folder for folder in folders if (folder / "app.py").is_file()), None)
