@@ -1,6 +1,8 @@
 """`nemo_gym.global_config`, and configurations with environment servers."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,7 +103,24 @@ def test_the_configuration_always_has_a_head_and_absolute_folders():
     assert Path(config.results_dir).is_absolute()
     assert Path(config.cache_dir).name == "cache"
     given = GlobalConfigDictParserConfig(initial_global_config_dict={"results_dir": "mine"})
-    assert get_global_config_dict(given).results_dir == str(Path("mine").absolute())
+    assert GlobalConfigDictParser().parse(given).results_dir == str(Path("mine").absolute())
+
+
+def test_a_configuration_that_a_program_reads_is_its_own_from_then_on(tmp_path):
+    program = """
+import os
+from nemo_gym.global_config import *
+from nemo_gym.server_utils import get_server_url
+server = {"counter": {"resources_servers": {"counter": {"host": "127.0.0.1", "port": 1234}}}}
+config = get_global_config_dict(GlobalConfigDictParserConfig(initial_global_config_dict=server))
+assert get_global_config_dict() is maybe_get_global_config_dict() is config
+print(get_server_url("counter"))
+os.environ["NEMO_GYM_CONFIG_DICT"] = "hf_token: of the server"
+print(get_hf_token())
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["http://127.0.0.1:1234", "of the server"]
 
 
 def test_a_servers_process_reads_its_configuration_from_the_environment(monkeypatch):

@@ -36,9 +36,9 @@ from nemo_gym.config_types import ROLLOUT_PATH_PREFIX, BaseServerConfig
 from nemo_gym.global_config import (
     HEAD_SERVER_KEY_NAME,
     OBSERVABILITY_ENABLED_KEY_NAME,
+    configuration_of_server,
     get_first_server_config_dict,
     get_global_config_dict,
-    maybe_get_global_config_dict,
     top_level_setting,
 )
 from nemo_gym.rollout_correlation import current_rollout_id
@@ -150,7 +150,7 @@ class ServerClient(BaseModel):
         May be called with and without a running event loop.
         """
         head = head_server_config or cls.load_head_server_config()
-        own = maybe_get_global_config_dict()
+        own = configuration_of_server()
         if own is not None:
             return cls(head_server_config=head, global_config_dict=own)
         url = head_url({HEAD_SERVER_KEY_NAME: head.model_dump()})

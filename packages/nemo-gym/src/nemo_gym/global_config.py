@@ -53,6 +53,8 @@ POLICY_MODEL_NAME_KEY_NAME = "policy_model_name"
 
 _MOST_PROBES = 50
 _configuration: ContextVar[DictConfig | None] = ContextVar("nemo_gym_configuration", default=None)
+#: The configuration that this process was given by `get_global_config_dict`.
+_given: list[DictConfig] = []
 
 
 @dataclass
@@ -111,12 +113,14 @@ def get_global_config_dict(
 ) -> DictConfig:
     """The merged configuration of the command line, `env.yaml` and the given dictionary, with the head's address.
 
-    A server's process has it in an environment variable. Arguments of the command line that are no overrides, such as
-    those of your own program, are ignored.
+    A server's process has it in an environment variable. One that was read with an argument is the process's from then
+    on. Arguments of the command line that are no overrides, such as those of your own program, are ignored.
     """
-    if global_config_dict_parser_config is None and (own := maybe_get_global_config_dict()) is not None:
-        return own
-    return _read(global_config_dict_parser_config or GlobalConfigDictParserConfig())
+    if global_config_dict_parser_config is not None:
+        _given[:] = [_read(global_config_dict_parser_config)]
+        return _given[0]
+    own = maybe_get_global_config_dict()
+    return own if own is not None else _read(GlobalConfigDictParserConfig())
 
 
 def _read(options: GlobalConfigDictParserConfig) -> DictConfig:
@@ -139,6 +143,12 @@ def _read(options: GlobalConfigDictParserConfig) -> DictConfig:
 
 
 def maybe_get_global_config_dict() -> DictConfig | None:
+    """The configuration of the server that runs here, or the one that this process was given; else None."""
+    own = configuration_of_server()
+    return own if own is not None else next(iter(_given), None)
+
+
+def configuration_of_server() -> DictConfig | None:
     """The configuration of the server that runs here; None outside of servers."""
     if (own := _configuration.get()) is not None:
         return own
