@@ -50,7 +50,7 @@ from nemo_gym.rollout_observability import (
     ToolCallObservation,
     TrajectoryRecord,
 )
-from nemo_gym.server_utils import ServerClient, get_response_json, raise_for_status
+from nemo_gym.server_utils import ServerClient, apply_rollout_prefix, get_response_json, raise_for_status
 
 PARAMS = {"input": [{"role": "user", "content": "weather?"}]}
 USAGE = {
@@ -299,6 +299,24 @@ def test_the_prefix_of_a_request_is_kept_on_the_way_to_the_model(agent, prefix):
     got = TestClient(agent.setup_webserver()).post(f"{prefix}/v1/responses", json=PARAMS)
     assert got.status_code == 200
     assert agent.server_client.post.await_args.kwargs["url_path"] == f"{prefix}/v1/responses"
+
+
+@pytest.mark.parametrize("prefix", ["", "/ng-rollout/7-0", "/ng-rollout/7-0/training-token-capture"])
+def test_a_double_of_a_request_needs_only_its_path(agent, prefix):
+    path = f"{prefix}/v1/responses"
+    with_attributes = MagicMock()
+    with_attributes.url.path = path
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b"", "server": ("h", 1)}
+    for request in (with_attributes, Request(scope)):
+        assert agent.url_path_for_request("/v1/responses", request) == path
+
+
+def test_a_url_names_one_rollout(agent):
+    url = apply_rollout_prefix("http://h:1/", "7-0")
+    assert url == "http://h:1/ng-rollout/7-0"
+    assert apply_rollout_prefix(url, "7-0") == url
+    assert apply_rollout_prefix(url, "7-0", token_capture=True) == f"{url}/training-token-capture"
+    assert apply_rollout_prefix(url, None) == url
 
 
 def test_a_redirected_model_server_is_what_a_harness_calls(agent, monkeypatch):

@@ -222,6 +222,12 @@ def test_the_record_of_an_episode_is_its_result():
     assert record == {"reward": 1.0, "answer": "4", "_ng_task_id": EPISODE["task_id"]}
 
 
+def test_the_answer_of_an_environment_server_is_found_among_other_arguments():
+    answer, row = {**EPISODE, "result": {"reward": 1.0}}, {**EPISODE, "task_input": {}}
+    for record in (_episode_record(row, answer), _episode_record(answer, row), _episode_record(row=row, answer=answer)):
+        assert record == {"reward": 1.0, "_ng_task_id": EPISODE["task_id"]}
+
+
 @pytest.mark.parametrize("key", ["_ng_anything", "ng_trajectory", "ng_model_call_capture", "ng_perf"])
 def test_a_result_with_keys_of_the_collector_is_refused(key):
     with pytest.raises(ValueError, match=key):

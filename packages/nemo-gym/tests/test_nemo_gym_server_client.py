@@ -115,7 +115,10 @@ async def test_a_reply_is_read_with_the_options_and_the_context_manager_of_aioht
     async with await client_of(tree_of(port)).post(server_name="tools", url_path="/x", json={"a": 1}) as reply:
         assert (await reply.json(content_type=None))["method"] == "POST"
         assert json.loads(await reply.text(encoding="utf-8")) == json.loads(await reply.content.read())
-        assert reply.reason == "OK"
+        assert (reply.reason, reply.content_type) == ("OK", "application/octet-stream")  # the server names none
+    await reply.release()
+    reply.release()
+    reply.close()
 
 
 async def test_the_cookies_of_a_reply_are_those_of_the_next_request(port):
@@ -167,6 +170,22 @@ async def test_a_response_double_without_an_error_raises_aiohttps():
     with pytest.raises(aiohttp.ClientResponseError) as caught:
         await raise_for_status(response)
     assert (caught.value.status, caught.value.response_content) == (404, b"gone")
+
+
+async def test_a_response_double_may_have_no_more_than_a_status_and_a_body():
+    class Response:
+        ok, status = False, 503
+
+        async def read(self):
+            return b"busy"
+
+    class Streamed:
+        ok, status, content = False, 503, Response()
+
+    for response in (Response(), Streamed()):
+        with pytest.raises(aiohttp.ClientResponseError) as caught:
+            await raise_for_status(response)
+        assert (caught.value.status, caught.value.response_content) == (503, b"busy")
 
 
 async def test_a_client_sends_through_a_double_of_the_modules_request(monkeypatch):

@@ -16,6 +16,9 @@ PREFER_OWN_CODE = "prefer_own_code"
 #: The key that runs own code in Ludus's process, if it is false.
 ISOLATE_OWN_CODE = "isolate_own_code"
 
+#: The key in a server's block that says: requests may have the id of their rollout in front of their path.
+ROLLOUTS_IN_PATHS = "rollouts_in_paths"
+
 #: The model servers of an agent that are the policy: by the field that refers to them, and by name.
 POLICY_FIELDS, POLICY_SERVER = ("model_server", "policy_model_server"), "policy_model"
 

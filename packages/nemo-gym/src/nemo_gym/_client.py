@@ -7,7 +7,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ import orjson
 from ludus_nemo_gym.head import ANY_ADDRESS, TOKEN, configuration_of, head_url
 from ludus_nemo_gym.in_process import send_request
 from ludus_nemo_gym.launch import DEFAULT_HOST, HEAD_PORT
-from ludus_nemo_gym.names import RESOURCES
+from ludus_nemo_gym.names import RESOURCES, ROLLOUTS_IN_PATHS
 from ludus_nemo_gym.trees import plain
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError
@@ -32,7 +32,7 @@ from ludus.remote.http import ROLLOUT, Client, connect
 from ludus.runtime.encoding import encode
 from nemo_gym._errors import connection_error, response_error
 from nemo_gym._responses import field_of
-from nemo_gym.config_types import ROLLOUT_PATH_PREFIX, BaseServerConfig
+from nemo_gym.config_types import ROLLOUT_PATH_PREFIX, TOKEN_CAPTURE_PATH_SEGMENT, BaseServerConfig
 from nemo_gym.global_config import (
     HEAD_SERVER_KEY_NAME,
     OBSERVABILITY_ENABLED_KEY_NAME,
@@ -55,6 +55,13 @@ class Body(bytes):
     async def read(self) -> bytes:
         """All of it."""
         return bytes(self)
+
+
+class _Nothing:
+    """An awaitable that is done, and does not complain if nobody awaits it."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from ()
 
 
 class ServerReply:
@@ -82,6 +89,11 @@ class ServerReply:
         """The phrase of the status."""
         return HTTPStatus(self.status).phrase if self.status in set(HTTPStatus) else ""
 
+    @property
+    def content_type(self) -> str:
+        """The type in the headers, without its parameters."""
+        return str(self.headers.get("content-type", "application/octet-stream")).partition(";")[0].strip()
+
     async def json(self, **options: Any) -> Any:
         """The body's JSON value, whatever its content type. The options of aiohttp change nothing."""
         return orjson.loads(bytes(self.content))
@@ -94,10 +106,12 @@ class ServerReply:
         """The body."""
         return bytes(self.content)
 
-    def release(self) -> None:
-        """Do nothing: the body has arrived, and the connection is free."""
+    def release(self) -> Awaitable[None]:
+        """Do nothing: the body has arrived, and the connection is free. The result may be awaited, or not."""
+        return _Nothing()
 
-    close = release
+    def close(self) -> None:
+        """Do nothing, like `release`."""
 
     async def __aenter__(self) -> ServerReply:
         return self
@@ -180,7 +194,7 @@ class ServerClient(BaseModel):
             async with asyncio.timeout(seconds_of(kwargs.get("timeout"))):
                 return ServerReply(server_name, await send_request(local, method, path, content, _named(headers)))
         if (double := _replaced_request()) is not None:
-            url = self._resolve_base_url(server_name) + self._prefix(server_name, url_path) + url_path
+            url = self._address(server_name) + self._prefix(server_name, url_path) + url_path
             if isinstance(json := kwargs.get("json"), BaseModel):
                 kwargs["json"] = json.model_dump(exclude_unset=True)
             sent = {"method": method, "url": url, "_internal": True, "_server_name": server_name, **kwargs}
@@ -239,15 +253,17 @@ class ServerClient(BaseModel):
 
     def _build_server_base_url(self, server_config_dict: Any) -> str:
         """The address in the settings of a server."""
-        return f"http://{field_of(server_config_dict, 'host')}:{field_of(server_config_dict, 'port')}"
+        return base_url_of(server_config_dict)
 
     def _address(self, server_name: str) -> str:
-        """The address of a server. Within `kept_connections` the configuration is asked once."""
-        if self._kept is None:
-            return self._resolve_base_url(server_name)
-        addresses = self._kept.addresses
+        """The address of a server, without a rollout: requests have it in a header.
+
+        Within `kept_connections` the configuration is asked once.
+        """
+        addresses = self._kept.addresses if self._kept is not None else {}
         if server_name not in addresses:
-            addresses[server_name] = self._resolve_base_url(server_name)
+            url = self._resolve_base_url(server_name)
+            addresses[server_name] = url.removesuffix(rollout_path_prefix(current_rollout_id()))
         return addresses[server_name]
 
     def _resolve_base_url(self, server_name: str) -> str:
@@ -261,7 +277,8 @@ class ServerClient(BaseModel):
             advice = did_you_mean(server_name, known)
             raise ConfigKeyError(f"no server {server_name} is running. {advice}") from error
         host = str(field_of(block, "host"))
-        return self._build_server_base_url({"host": ANY_ADDRESS.get(host, host), "port": field_of(block, "port")})
+        named = {name: field_of(block, name) for name in ("port", ROLLOUTS_IN_PATHS)}
+        return self._build_server_base_url({"host": ANY_ADDRESS.get(host, host), **named})
 
     def _prefix(self, server_name: str, url_path: str) -> str:
         """What tells a server which rollout a request belongs to, if the configuration asks for it."""
@@ -269,13 +286,29 @@ class ServerClient(BaseModel):
         if rollout_id is None or not top_level_setting(self.global_config_dict, OBSERVABILITY_ENABLED_KEY_NAME):
             return ""
         is_of_rollout = url_path in _MODEL_PATHS or RESOURCES in (self.global_config_dict.get(server_name) or ())
-        return f"/{ROLLOUT_PATH_PREFIX}/{rollout_id}" if is_of_rollout else ""
+        return rollout_path_prefix(rollout_id) if is_of_rollout else ""
 
 
 def _replaced_request() -> Any:
     """`nemo_gym.server_utils.request`, if a test put a double in its place or in place of its client; else None."""
     module = sys.modules.get("nemo_gym.server_utils")
     return module.replaced_request() if module is not None and hasattr(module, "replaced_request") else None
+
+
+def base_url_of(block: Any) -> str:
+    """The address in the settings of a server. A server of Ludus gets the id of the current rollout in its address:
+    authors pass addresses on to programs, whose requests would name no rollout.
+    """
+    rollout_id = current_rollout_id() if field_of(block, ROLLOUTS_IN_PATHS) is True else None
+    return f"http://{field_of(block, 'host')}:{field_of(block, 'port')}{rollout_path_prefix(rollout_id)}"
+
+
+def rollout_path_prefix(rollout_id: str | None, *, token_capture: bool = False) -> str:
+    """What stands in front of a path so that the server knows which rollout a request belongs to."""
+    if not rollout_id:
+        return ""
+    capture = f"/{TOKEN_CAPTURE_PATH_SEGMENT}" if token_capture else ""
+    return f"/{ROLLOUT_PATH_PREFIX}/{rollout_id}{capture}"
 
 
 def redirected_base_url(server_name: str) -> str | None:

@@ -23,7 +23,7 @@ from ludus.errors import missing_extra
 from ludus.http.listening import Listening, address, bind
 from nemo_gym._client import ServerClient
 from nemo_gym._errors import RolloutError
-from nemo_gym.config_types import BaseRunServerInstanceConfig
+from nemo_gym.config_types import ROLLOUT_PATH_PREFIX, BaseRunServerInstanceConfig
 from nemo_gym.global_config import (
     NEMO_GYM_CONFIG_PATH_ENV_VAR_NAME,
     get_first_server_config_dict,
@@ -135,10 +135,21 @@ class SimpleServer(BaseServer):
 def application_of(server: SimpleServer) -> FastAPI:
     """The application of a server as it is served: with MCP, liveness and replies for exceptions."""
     app = server.setup_webserver()
+    _accept_rollouts_in_paths(app)
     server.setup_mcp(app)
     server.setup_liveness(app)
     server.setup_exception_middleware(app)
     return app
+
+
+def _accept_rollouts_in_paths(app: FastAPI) -> None:
+    """Let an application that an author made alone answer paths with a rollout in front of them, like ours."""
+    from nemo_gym.rollout_correlation import RolloutContextMiddleware
+
+    paths = [str(getattr(route, "path", "")) for route in app.routes]
+    kinds: list[Any] = [middleware.cls for middleware in app.user_middleware]
+    if RolloutContextMiddleware not in kinds and not any(path.startswith(f"/{ROLLOUT_PATH_PREFIX}/") for path in paths):
+        app.add_middleware(RolloutContextMiddleware)
 
 
 def fastapi() -> Any:

@@ -44,7 +44,12 @@ from nemo_gym.global_config import (
 )
 from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
 from nemo_gym.reward_profile import AggregateMetricsMixin, compute_aggregate_metrics
-from nemo_gym.rollout_correlation import current_rollout_id, maybe_rollout_id_from_run_body, rollout_context
+from nemo_gym.rollout_correlation import (
+    current_rollout_id,
+    maybe_rollout_id_from_run_body,
+    rollout_context,
+    rollout_prefix_of,
+)
 from nemo_gym.server_utils import apply_rollout_prefix, rollout_path_prefix
 from nemo_gym.tool_access import ToolAccess, ToolAccesses
 
@@ -190,14 +195,11 @@ class SimpleResponsesAPIAgent(BaseResponsesAPIAgent, AggregateMetricsMixin, Simp
 
     def url_path_for_request(self, url_path: str, request: Any) -> str:
         """A path of another server, with the prefix of the request that is being answered."""
-        rollout_id = getattr(request, "path_params", {}).get("rollout_id")
-        if not isinstance(rollout_id, str):
-            return url_path
         path = getattr(getattr(request, "url", None), "path", None)
-        if not isinstance(path, str):
-            return self._prefix(rollout_id) + url_path
-        capture = f"/{TOKEN_CAPTURE_PATH_SEGMENT}/" in path
-        return rollout_path_prefix(rollout_id, token_capture=capture) + url_path
+        if isinstance(path, str) and (prefix := rollout_prefix_of(path)):
+            return prefix + url_path
+        rollout_id = getattr(request, "path_params", {}).get("rollout_id")
+        return self._prefix(rollout_id) + url_path if isinstance(rollout_id, str) else url_path
 
     def resolve_model_base_url(self, model_server_name: str, rollout_id: str | None = None) -> str:
         """The URL of a model server for a client of OpenAI's API."""

@@ -217,9 +217,13 @@ def _environment_server_for_agent(agent_name: Any, servers: Any = None) -> str:
     return environment_server_for_agent(by_agent, agent_name)
 
 
-def _episode_record(*bodies: Any) -> dict[str, Any]:
-    """The record of an environment server's answer, which is the last argument."""
-    return episode_record(bodies[-1])
+def _episode_record(*bodies: Any, **named: Any) -> dict[str, Any]:
+    """The record of an environment server's answer: the argument that has an end, or else the last one."""
+    values = [
+        body.model_dump(mode="json") if isinstance(body, BaseModel) else body for body in (*bodies, *named.values())
+    ]
+    ended = (value for value in values if isinstance(value, dict) and value.keys() & {"result", "failure"})
+    return episode_record(next(ended, values[-1]))
 
 
 def _trajectory_identity(row: Mapping[str, Any], result: Mapping[str, Any] | None = None) -> tuple[Any, str | None]:

@@ -28,6 +28,12 @@ def current_rollout_id() -> str | None:
     return _current.get()
 
 
+def rollout_prefix_of(path: str) -> str:
+    """The part of a path that names its rollout; empty if there is none."""
+    match = _PREFIX.match(path)
+    return match[0] if match is not None else ""
+
+
 @contextmanager
 def rollout_context(rollout_id: str | None) -> Iterator[None]:
     """Make `rollout_id` the current id within the block."""

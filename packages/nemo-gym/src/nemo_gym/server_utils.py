@@ -13,7 +13,7 @@ import orjson
 from ludus_nemo_gym.launch import HEAD_PORT
 
 from ludus.errors import missing_extra
-from nemo_gym._client import ServerClient, ServerReply
+from nemo_gym._client import ServerClient, ServerReply, base_url_of, rollout_path_prefix
 from nemo_gym._errors import response_error
 from nemo_gym._rollout_header import naming_rollouts
 from nemo_gym._simple_server import SESSION_ID_KEY, BaseServer, SimpleServer
@@ -112,8 +112,9 @@ async def _raise_own_error(response: Any, body: bytes) -> None:
 
 async def _body(response: Any) -> bytes:
     """The body of a response. A test double may offer only one of the two ways to read it."""
-    for read in (response.read, response.content.read):
-        body = read()
+    for holder in (response, getattr(response, "content", None)):
+        read = getattr(holder, "read", None)
+        body = read() if read is not None else None
         if inspect.isawaitable(body):
             body = await body
         if isinstance(body, (bytes, str)):
@@ -128,8 +129,7 @@ async def get_response_json(response: Any) -> Any:
 
 def get_server_url(server_name: str) -> str:
     """The address of a server of this process's configuration."""
-    block = get_first_server_config_dict(get_global_config_dict(), server_name)
-    return f"http://{block['host']}:{block['port']}"
+    return base_url_of(get_first_server_config_dict(get_global_config_dict(), server_name))
 
 
 def get_global_aiohttp_client() -> Any:
@@ -188,17 +188,12 @@ def is_nemo_gym_fastapi_entrypoint(file: str) -> bool:
     return False
 
 
-def rollout_path_prefix(rollout_id: str | None, *, token_capture: bool = False) -> str:
-    """What stands in front of a path so that the server knows which rollout a request belongs to."""
-    if not rollout_id:
-        return ""
-    capture = f"/{TOKEN_CAPTURE_PATH_SEGMENT}" if token_capture else ""
-    return f"/{ROLLOUT_PATH_PREFIX}/{rollout_id}{capture}"
-
-
 def apply_rollout_prefix(base_url: str, rollout_id: str | None, *, token_capture: bool = False) -> str:
-    """The URL with the prefix of a rollout at its end."""
-    return base_url.rstrip("/") + rollout_path_prefix(rollout_id, token_capture=token_capture)
+    """The URL with the prefix of a rollout at its end. One that names a rollout already keeps it."""
+    url = base_url.rstrip("/")
+    if rollout_id and f"/{ROLLOUT_PATH_PREFIX}/" in url:
+        return f"{url}/{TOKEN_CAPTURE_PATH_SEGMENT}" if token_capture else url
+    return url + rollout_path_prefix(rollout_id, token_capture=token_capture)
 
 
 def setup_server_client(head_server_config: BaseServerConfig | None = None) -> ServerClient:

@@ -26,7 +26,7 @@ from ludus_nemo_gym.hosted.front import Front, PlayedRollout
 from ludus_nemo_gym.hosted.model_servers import HOST, FailedCalls, model_servers
 from ludus_nemo_gym.hosted.resources import HostedResources, verify_responses
 from ludus_nemo_gym.hosted.settings import HostedSettings
-from ludus_nemo_gym.names import MODELS, POLICY_FIELDS, POLICY_SERVER, RESOURCES
+from ludus_nemo_gym.names import MODELS, POLICY_FIELDS, POLICY_SERVER, RESOURCES, ROLLOUTS_IN_PATHS
 from ludus_nemo_gym.servers import references
 from ludus_nemo_gym.trees import Tree
 
@@ -178,7 +178,7 @@ def _number(task_id: str) -> int:
 
 
 def _entry(kind: str, port: int) -> Tree:
-    return {kind: {"ludus": {"host": HOST, "port": port}}}
+    return {kind: {"ludus": {"host": HOST, "port": port, ROLLOUTS_IN_PATHS: True}}}
 
 
 def _policy(port: int) -> Tree:

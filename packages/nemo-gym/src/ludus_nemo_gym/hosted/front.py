@@ -50,11 +50,12 @@ class PlayedRollout(ProgramCalls):
         self.episode = episode
         self.mask: str | None = None  #: why a verdict that the agent got is masked
         self._unanswered: dict[tuple[str, bytes], Failure] = {}  # by path and body
+        self.unnamed: Failure | None = None  #: a request that may have been of this rollout, and was refused
         self._made_up = MadeUpCalls()
 
     def failed(self) -> Failure | None:
         """What failed and was not made good: the agent could do nothing about it, whatever it replied."""
-        return next(iter(self._unanswered.values()), self.failure)
+        return next(iter(self._unanswered.values()), self.failure or self.unnamed)
 
     async def answer(self, incoming: Incoming, body: dict[str, Any]) -> dict[str, Any]:
         """The model's answer."""
@@ -176,8 +177,15 @@ class Front(Proxy):
             rollout = next(iter(self._rollouts.values()))  # an agent that names none plays one rollout at a time
         if rollout is None:
             cause = "is over" if named else "is not named: play one rollout at a time, with --concurrency 1"
+            if not named and self._rollouts and is_ours(incoming.scope.get("client")):
+                self._note_unnamed(f"the agent's request to {incoming.path:.80}: its rollout {cause}")
             raise Refusal(409, f"the rollout of this request {cause}")
         return rollout
+
+    def _note_unnamed(self, cause: str) -> None:
+        """Let no rollout in flight earn a reward for what an agent makes of a refused request."""
+        for rollout in self._rollouts.values():
+            rollout.unnamed = rollout.unnamed or Failure("unnamed_rollout", cause, stage="agent")
 
     def cannot_carry(self, incoming: Incoming, tools: list[str]) -> None:
         """Refuse tools that only a provider's servers run."""

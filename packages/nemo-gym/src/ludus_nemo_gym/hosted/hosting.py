@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import pickle
 import shlex
 import sys
@@ -19,6 +20,7 @@ from ludus.runtime.wording import describe_errors
 from ludus_nemo_gym.hosted.correlating import Correlating
 from ludus_nemo_gym.hosted.source import ENTRY, ServerSource
 from ludus_nemo_gym.masking import SHORTEST, secrets_in
+from ludus_nemo_gym.names import MODELS, POLICY_SERVER
 
 
 class Hosting(BaseModel):
@@ -121,7 +123,24 @@ class Hosting(BaseModel):
         from nemo_gym.server_utils import BaseServerConfig, ServerClient
 
         head = BaseServerConfig(host="127.0.0.1", port=0)
-        return ServerClient.model_construct(head_server_config=head, global_config_dict=OmegaConf.create(self.tree))
+        tree = OmegaConf.create(_with_policy_of_rollout(self.tree))
+        return ServerClient.model_construct(head_server_config=head, global_config_dict=tree)
+
+
+def _with_policy_of_rollout(tree: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with a `policy_base_url` that names the rollout in which it is read."""
+    from nemo_gym._client import base_url_of
+    from nemo_gym.global_config import POLICY_BASE_URL_KEY_NAME
+
+    policy = (tree.get(POLICY_SERVER) or {}).get(MODELS, {}).get("ludus")
+    if policy is None or tree.get(POLICY_BASE_URL_KEY_NAME) != f"http://{policy['host']}:{policy['port']}/v1":
+        return tree
+    name = f"policy_base_url_{policy['port']}"  # this process may host several servers
+    register: Any = OmegaConf.register_resolver
+    if "replace" not in inspect.signature(register).parameters:  # another function until omegaconf 2.4
+        register = OmegaConf.register_new_resolver
+    register(name, lambda: f"{base_url_of(policy)}/v1", replace=True)
+    return {**tree, POLICY_BASE_URL_KEY_NAME: f"${{{name}:}}"}
 
 
 def _syntax_place(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from ludus.model import Model
 from ludus.models import open_model
 from ludus.remote.http import ROLLOUT
 from ludus.serve.models import ModelApp
-from ludus_nemo_gym.names import MODELS
+from ludus_nemo_gym.names import MODELS, ROLLOUTS_IN_PATHS
 from ludus_nemo_gym.servers import references
 from ludus_nemo_gym.trees import Tree
 
@@ -115,5 +115,6 @@ async def model_servers(server: str, specs: Mapping[str, Spec | None]) -> AsyncI
             serving = Listening(app, listening, channels=True)
             await serving.begin()
             stack.push_async_callback(serving.stop)
-            tree[name] = {MODELS: {"ludus": {"host": HOST, "port": listening.getsockname()[1]}}}
+            block = {"host": HOST, "port": listening.getsockname()[1], ROLLOUTS_IN_PATHS: True}
+            tree[name] = {MODELS: {"ludus": block}}
         yield tree, failed
