@@ -241,6 +241,7 @@ def test_a_failed_rollout_has_no_reward_and_is_retried_when_resumed(tmp_path: Pa
         assert failed[2]["_ng_failure_cause"] == "it is down"
         assert "KeyError" in failed[1]["_ng_failure_message"]
         assert (failed[1]["_ng_failure_type"], failed[1]["_ng_failure_http_status"]) == ("http_500", 500)
+        assert "KeyError('x')" in failed[1]["_ng_failure_response_body"]
         assert len(lines(tmp_path / "out.jsonl")) == 2
         collect(tmp_path, app.port, "+agent_name=theirs", "+resume_from_cache=true", rows=questions(5))
     assert app.calls == {(0, 0): 1, (1, 0): 2, (2, 0): 2, (3, 0): 1, (4, 0): 1}
@@ -252,10 +253,11 @@ def test_a_failed_rollout_has_no_reward_and_is_retried_when_resumed(tmp_path: Pa
 
 
 def test_a_busy_agent_is_a_failed_request_and_no_error_of_the_agent(tmp_path: Path):
-    with foreign_agent(lambda row, time: (503, "busy")) as app:
+    with foreign_agent(lambda row, time: (503, "busy" * 1000)) as app:
         collect(tmp_path, app.port, "+agent_name=theirs", rows=questions(1))
     (failed,) = lines(tmp_path / "out_failures.jsonl")
     assert (failed["_ng_failure_class"], failed["_ng_failure_http_status"]) == ("agent_request_failed", 503)
+    assert len(failed["_ng_failure_response_body"]) == 2000
 
 
 def test_a_row_is_not_retried_after_the_maximum_number_of_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -226,3 +226,10 @@ def test_observability_is_off_without_a_configuration():
     assert observability_enabled_from_config(OmegaConf.create({"observability_enabled": True}))
     for config in (None, {}, {"observability_enabled": False}, MagicMock()):
         assert not observability_enabled_from_config(config)
+
+
+def test_a_run_names_the_folder_of_captured_calls_or_keeps_them_below_its_results(tmp_path):
+    named = ModelCallCaptureConfig.from_config({"observability_enabled": True, "model_call_capture_dir": str(tmp_path)})
+    assert (named.enabled, named.capture_dir) == (True, tmp_path)
+    unnamed = ModelCallCaptureConfig.from_config(OmegaConf.create({"results_dir": str(tmp_path)}))
+    assert (unnamed.enabled, unnamed.capture_dir) == (False, tmp_path / "model_calls")

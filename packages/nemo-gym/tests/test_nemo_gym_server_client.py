@@ -1,5 +1,6 @@
 """`ServerClient` as servers and agents use it: by name, with aiohttp's options."""
 
+import asyncio
 import json
 import pickle
 import threading
@@ -119,6 +120,18 @@ async def test_a_reply_is_read_with_the_options_and_the_context_manager_of_aioht
     await reply.release()
     reply.release()
     reply.close()
+
+
+async def test_a_thread_with_an_event_loop_of_its_own_may_use_a_client_that_keeps_connections(port):
+    client = client_of(tree_of(port))
+
+    async def ask() -> int:
+        return (await client.post(server_name="tools", url_path="/x", json={})).status
+
+    async with client.kept_connections():
+        assert await ask() == 200
+        assert await asyncio.to_thread(asyncio.run, ask()) == 200
+        assert await ask() == 200
 
 
 async def test_the_cookies_of_a_reply_are_those_of_the_next_request(port):

@@ -23,6 +23,7 @@ from ludus.remote.verdicts import failure_in, is_masked, verdict_in
 from ludus.resources import Resources, ResourcesConfig
 from ludus.response import Response
 from ludus.runtime.encoding import encode
+from ludus.runtime.keys import without_keys_and_paths
 from ludus_nemo_gym.head import ANY_ADDRESS, TOKEN, configuration_of
 from ludus_nemo_gym.names import AGENTS
 from ludus_nemo_gym.servers import find_servers
@@ -31,6 +32,9 @@ START = (
     "Start servers with: gym env start --resources-server NAME --model-type TYPE, or with ng_run '+config_paths=[...]'"
 )
 Row = dict[str, Any]
+
+#: The characters of an error's body that a failed row keeps.
+MOST_BODY = 2000
 
 #: The fields of a Ludus record that NeMo Gym's rows do not have.
 _LUDUS_FIELDS = RECORD - {"reward", "response", "reward_components", "receipt"}
@@ -91,12 +95,15 @@ class AgentServerResources(Resources):
 
 
 class RunningAgents(Agent):
-    """Sends each row to the agent that it names. `take` removes a reply from `results`."""
+    """Sends each row to the agent that it names. `take` removes a reply from `results`, and `take_body` one of an error
+    from `bodies`.
+    """
 
     def __init__(self, route: str = "/run") -> None:
         super().__init__()
         self.route = route
         self.results: dict[str, Row] = {}
+        self.bodies: dict[str, str] = {}
 
     async def act(self, episode: Episode) -> str:
         """Send the row and adopt the rollout in the reply."""
@@ -104,7 +111,10 @@ class RunningAgents(Agent):
         assert isinstance(resources, AgentServerResources)
         client = resources.shared[agent_of(job.row)]
         work = client.post(self.route, encode(job.row), {SEED: str(job.seed)})
-        result = client.checked(await episode.step("agent", episode.limits.rollout, work))
+        reply = await episode.step("agent", episode.limits.rollout, work)
+        if reply.status != 200:
+            self.bodies[job.rollout_id] = without_keys_and_paths(reply.body.decode("utf-8", "replace"))[:MOST_BODY]
+        result = client.checked(reply)
         if not isinstance(result, dict):
             raise Failure("bad_response", f"the agent's reply is not a JSON object: {str(result)[:200]}")
         self.results[job.rollout_id] = result
@@ -114,6 +124,10 @@ class RunningAgents(Agent):
         episode.adopt(response, [{"items": len(response.output)}], response.usage)
         resources.verdict = verdict_in(result, job.row)
         return str(result.get("stop_reason") or "completed")
+
+    def take_body(self, rollout_id: str) -> str | None:
+        """Remove and return the start of an error's body; None if there was none."""
+        return self.bodies.pop(rollout_id, None)
 
     def take(self, rollout_id: str) -> Row | None:
         """Remove and return the reply for a rollout, with NeMo Gym's fields only; None if there was none."""

@@ -231,13 +231,15 @@ class RemoteCollection:
 
     async def _write(self, rollout: Rollout) -> None:
         row, result = rollout.job.row, self._agent.take(rollout.rollout_id)
+        body = self._agent.take_body(rollout.rollout_id)
         if rollout.error is None or len(self._held) >= MOST_HELD:
             self.replace()
         if result is not None and result.get("_ng_no_persist"):
             return
         stamps = {key: row[key] for key in (TASK, ROLLOUT, "_ng_attempt_index", "agent_ref") if key in row}
         if rollout.error is not None:
-            line = encode({**(result or row), **_failure(rollout.error, replied=result is not None), **stamps})
+            failed = _failure(rollout.error, body, replied=result is not None)
+            line = encode({**(result or row), **failed, **stamps})
             self._held.append(line) if self._replaces else self._failures.append(line)
         elif result is not None:
             self._rollouts.append(encode({**result, **stamps}))
@@ -252,7 +254,7 @@ def max_rollout_attempts() -> int:
     return DEFAULT_ATTEMPTS
 
 
-def _failure(error: Failure, *, replied: bool) -> Row:
+def _failure(error: Failure, body: str | None, *, replied: bool) -> Row:
     """The fields of a failed rollout. They overwrite any reward that the agent gave it."""
     fields: Row = {"_ng_failure_class": error.kind, "_ng_failure_stage": error.stage, "_ng_failure_cause": error.cause}
     digits = error.kind.removeprefix("http_")
@@ -261,6 +263,7 @@ def _failure(error: Failure, *, replied: bool) -> Row:
         fields["_ng_failure_class"] = "agent_request_failed" if status in _RETRIED_STATUSES else "agent_run_error"
         fields |= {"_ng_failure_type": error.kind, "_ng_failure_message": error.cause}
         fields |= {"_ng_failure_http_status": status} if status is not None else {}
+        fields |= {"_ng_failure_response_body": body} if body is not None else {}
     return {**fields, "reward": None}
 
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Generator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-import orjson
 from ludus_nemo_gym.head import ANY_ADDRESS, TOKEN, configuration_of, head_url
 from ludus_nemo_gym.in_process import send_request
 from ludus_nemo_gym.launch import DEFAULT_HOST, HEAD_PORT
@@ -27,12 +23,13 @@ from omegaconf.errors import ConfigKeyError
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from ludus.errors import Failure, did_you_mean
-from ludus.http.connection import HttpReply
 from ludus.remote.http import ROLLOUT, Client, connect
 from ludus.runtime.encoding import encode
-from nemo_gym._errors import connection_error, response_error
+from nemo_gym._addresses import base_url_of, redirected_base_url, rollout_path_prefix
+from nemo_gym._errors import connection_error
+from nemo_gym._replies import ServerReply
 from nemo_gym._responses import field_of
-from nemo_gym.config_types import ROLLOUT_PATH_PREFIX, TOKEN_CAPTURE_PATH_SEGMENT, BaseServerConfig
+from nemo_gym.config_types import BaseServerConfig
 from nemo_gym.global_config import (
     HEAD_SERVER_KEY_NAME,
     OBSERVABILITY_ENABLED_KEY_NAME,
@@ -49,87 +46,12 @@ _OF_CONNECTION = frozenset({"host", "content-length", "connection", "transfer-en
 _MODEL_PATHS = ("/v1/responses", "/v1/chat/completions", "/v1/messages")
 
 
-class Body(bytes):
-    """The body of a reply, which code for aiohttp reads with `await reply.content.read()`."""
-
-    async def read(self) -> bytes:
-        """All of it."""
-        return bytes(self)
-
-
-class _Nothing:
-    """An awaitable that is done, and does not complain if nobody awaits it."""
-
-    def __await__(self) -> Generator[Any, None, None]:
-        yield from ()
-
-
-class ServerReply:
-    """A server's reply. Its body has arrived, so it can be read in any event loop.
-
-    It offers what code for aiohttp's `ClientResponse` asks for.
-    """
-
-    def __init__(self, url: str, reply: HttpReply) -> None:
-        self.url = url
-        self.status = reply.status
-        self.content = Body(reply.body)
-        self.headers = _header_mapping(reply)
-        self.cookies: SimpleCookie = SimpleCookie()
-        for header in reply.all("set-cookie"):
-            self.cookies.load(header)
-
-    @property
-    def ok(self) -> bool:
-        """Whether the status is below 400."""
-        return self.status < 400
-
-    @property
-    def reason(self) -> str:
-        """The phrase of the status."""
-        return HTTPStatus(self.status).phrase if self.status in set(HTTPStatus) else ""
-
-    @property
-    def content_type(self) -> str:
-        """The type in the headers, without its parameters."""
-        return str(self.headers.get("content-type", "application/octet-stream")).partition(";")[0].strip()
-
-    async def json(self, **options: Any) -> Any:
-        """The body's JSON value, whatever its content type. The options of aiohttp change nothing."""
-        return orjson.loads(bytes(self.content))
-
-    async def text(self, encoding: str | None = None, errors: str = "replace") -> str:
-        """The body as text."""
-        return self.content.decode(encoding or "utf-8", errors)
-
-    async def read(self) -> bytes:
-        """The body."""
-        return bytes(self.content)
-
-    def release(self) -> Awaitable[None]:
-        """Do nothing: the body has arrived, and the connection is free. The result may be awaited, or not."""
-        return _Nothing()
-
-    def close(self) -> None:
-        """Do nothing, like `release`."""
-
-    async def __aenter__(self) -> ServerReply:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self.release()
-
-    def raise_for_status(self) -> None:
-        """Raise an error with `status` and `response_content` if the status is 400 or more."""
-        if not self.ok:
-            raise response_error(self.status, bytes(self.content))
-
-
 @dataclass
 class _Kept:
     """What a client keeps between requests: its connections, and the addresses of the servers, by name."""
 
     stack: AsyncExitStack
+    loop: asyncio.AbstractEventLoop
     clients: dict[str, Client] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
 
@@ -216,7 +138,7 @@ class ServerClient(BaseModel):
     @asynccontextmanager
     async def _connected(self, origin: str, content_type: str) -> AsyncIterator[Client]:
         """A client for a server. Within `kept_connections` its connections are used again by later requests."""
-        if self._kept is None:
+        if self._kept is None or self._kept.loop is not asyncio.get_running_loop():
             async with connect(origin, TOKEN, content_type=content_type) as client:
                 yield client
             return
@@ -228,10 +150,11 @@ class ServerClient(BaseModel):
 
     @asynccontextmanager
     async def kept_connections(self) -> AsyncIterator[None]:
-        """Keep connections open between requests until the block ends. All requests must come from one event loop, and
-        no server may move meanwhile."""
+        """Keep connections open between the requests of this event loop until the block ends. No server may move
+        meanwhile.
+        """
         async with AsyncExitStack() as stack:
-            self._kept = _Kept(stack)
+            self._kept = _Kept(stack, asyncio.get_running_loop())
             try:
                 yield
             finally:
@@ -295,29 +218,6 @@ def _replaced_request() -> Any:
     return module.replaced_request() if module is not None and hasattr(module, "replaced_request") else None
 
 
-def base_url_of(block: Any) -> str:
-    """The address in the settings of a server. A server of Ludus gets the id of the current rollout in its address:
-    authors pass addresses on to programs, whose requests would name no rollout.
-    """
-    rollout_id = current_rollout_id() if field_of(block, ROLLOUTS_IN_PATHS) is True else None
-    return f"http://{field_of(block, 'host')}:{field_of(block, 'port')}{rollout_path_prefix(rollout_id)}"
-
-
-def rollout_path_prefix(rollout_id: str | None, *, token_capture: bool = False) -> str:
-    """What stands in front of a path so that the server knows which rollout a request belongs to."""
-    if not rollout_id:
-        return ""
-    capture = f"/{TOKEN_CAPTURE_PATH_SEGMENT}" if token_capture else ""
-    return f"/{ROLLOUT_PATH_PREFIX}/{rollout_id}{capture}"
-
-
-def redirected_base_url(server_name: str) -> str | None:
-    """The address to which the environment redirects the calls of a model server."""
-    url = os.environ.get("NEMO_GYM_MODEL_SERVER_BASE_URL")
-    is_redirected = url and os.environ.get("NEMO_GYM_MODEL_SERVER_NAME") == server_name
-    return url.rstrip("/").removesuffix("/v1") if url and is_redirected else None
-
-
 def sent_request(path: str, options: Mapping[str, Any]) -> tuple[str, bytes, dict[str, str]]:
     """The path, the body and the headers (in lower case) of a request with aiohttp's options."""
     given = (options.get("headers") or {}).items()
@@ -338,16 +238,6 @@ def sent_request(path: str, options: Mapping[str, Any]) -> tuple[str, bytes, dic
 def seconds_of(timeout: Any) -> float | None:
     """The seconds of a timeout: a number, or aiohttp's `ClientTimeout`."""
     return timeout if timeout is None or isinstance(timeout, (int, float)) else getattr(timeout, "total", None)
-
-
-def _header_mapping(reply: HttpReply) -> Any:
-    """The headers of a reply: aiohttp's mapping, which ignores case and keeps duplicates, if aiohttp is installed."""
-    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in reply.headers]
-    try:
-        from multidict import CIMultiDict
-    except ModuleNotFoundError:
-        return {name.lower(): value for name, value in pairs}
-    return CIMultiDict(pairs)
 
 
 def _text(cookie: Any) -> str:

@@ -24,6 +24,8 @@ log = logging.getLogger("nemo_gym")
 MODEL_CALL_CAPTURE_KEY = "ng_model_call_capture"
 
 _SUFFIX = ".capture.jsonl"
+#: The setting of a run that names the folder.
+_CAPTURE_DIR = "model_call_capture_dir"
 #: Our names of token counts, and the names that the dialects use.
 _TOKENS = {
     "input_tokens": ("input_tokens", "prompt_tokens"),
@@ -65,10 +67,10 @@ class ModelCallCaptureConfig(BaseModel):
 
     @classmethod
     def from_config(cls, config: Any) -> ModelCallCaptureConfig:
-        """The settings of a run: its switch for observability, and a folder below its results."""
-        results = config.get(RESULTS_DIR_KEY_NAME) if _is_mapping(config) else None
-        folder = Path(str(results or "results")) / "model_calls"
-        return cls(enabled=observability_enabled_from_config(config), capture_dir=folder)
+        """The settings of a run: its switch for observability, and its folder, by default one below its results."""
+        named = {key: config.get(key) if _is_mapping(config) else None for key in (_CAPTURE_DIR, RESULTS_DIR_KEY_NAME)}
+        folder = named[_CAPTURE_DIR] or Path(str(named[RESULTS_DIR_KEY_NAME] or "results")) / "model_calls"
+        return cls(enabled=observability_enabled_from_config(config), capture_dir=Path(str(folder)))
 
 
 class CaptureStore:

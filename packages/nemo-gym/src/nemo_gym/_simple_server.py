@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import resource
 import signal
 import sys
 from abc import abstractmethod
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
@@ -23,9 +25,11 @@ from ludus.errors import missing_extra
 from ludus.http.listening import Listening, address, bind
 from nemo_gym._client import ServerClient
 from nemo_gym._errors import RolloutError
+from nemo_gym._named_lines import NamedLines
 from nemo_gym.config_types import ROLLOUT_PATH_PREFIX, BaseRunServerInstanceConfig
 from nemo_gym.global_config import (
     NEMO_GYM_CONFIG_PATH_ENV_VAR_NAME,
+    RESULTS_DIR_KEY_NAME,
     get_first_server_config_dict,
     get_global_config_dict,
 )
@@ -109,10 +113,42 @@ class SimpleServer(BaseServer):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
     def setup_profiling(self, app: FastAPI, config: Any = None) -> None:
-        """Do nothing: profile a server with `py-spy` or with `ludus profile`."""
+        """Profile the thread of the application while it runs. GET `/stats` writes what was counted so far.
+
+        The profile is `NAME.prof` and `NAME.log` in `results_dir` of `config`, which defaults to the process's.
+        """
+        from starlette.responses import Response
+
+        from nemo_gym.profiling import Profiler
+
+        tree = config if config is not None else get_global_config_dict()
+        name = re.sub(r"[\s/\\]", "_", self.config.name)
+        profiler = Profiler(name=name, base_profile_dir=Path(str(tree.get(RESULTS_DIR_KEY_NAME) or ".")) / "profiles")
+        inner = app.router.lifespan_context
+
+        @contextlib.asynccontextmanager
+        async def profiled(app: FastAPI) -> AsyncIterator[Any]:
+            profiler.start()
+            try:
+                async with inner(app) as state:
+                    yield state
+            finally:
+                profiler.stop()
+                profiler.dump()
+
+        async def stats(request: Any) -> Response:
+            profiler.dump()
+            return Response()
+
+        app.router.lifespan_context = profiled
+        app.add_route("/stats", stats, include_in_schema=False)
 
     def prefix_server_logs(self) -> None:
-        """Do nothing: what starts a server names it in front of its lines."""
+        """Put the name in brackets in front of every line of stdout and stderr."""
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if not isinstance(stream, NamedLines):
+                setattr(sys, name, NamedLines(stream, self.config.name))
 
     @classmethod
     def run_webserver(cls) -> FastAPI | None:
@@ -127,7 +163,10 @@ class SimpleServer(BaseServer):
         if tree.get("dry_run"):
             return None
         server.set_ulimit()
+        server.prefix_server_logs()
         app = application_of(server)
+        if tree.get("profiling_enabled"):
+            server.setup_profiling(app)
         asyncio.run(_serve(app, server.config))
         return app
 
@@ -199,7 +238,9 @@ async def lifespan(app: ASGIApp) -> AsyncIterator[None]:
 
 
 async def _serve(app: FastAPI, config: BaseRunServerInstanceConfig) -> None:
-    listening = Listening(app, bind(config.name, config.host, config.port))
+    from ludus_nemo_gym.hosted.cancelling import Cancelling
+
+    listening = Listening(Cancelling(app), bind(config.name, config.host, config.port))
     async with lifespan(app):
         await listening.begin()
         print(f"{config.name} listens on {address(config.host, config.port)}", file=sys.stderr)

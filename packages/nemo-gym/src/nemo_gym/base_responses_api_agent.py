@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 from pydantic import Field, PrivateAttr
 
+from nemo_gym._addresses import redirected_base_url
 from nemo_gym._agent_session_bodies import (
     AGENT_SESSION_COOKIE_KEY,
     AgentCloseSessionRequest,
@@ -25,7 +26,6 @@ from nemo_gym._agent_session_bodies import (
     AgentSessionState,
 )
 from nemo_gym._agent_sessions import AgentSessions
-from nemo_gym._client import redirected_base_url
 from nemo_gym._handlers import call_handler, resolved_signature, with_request_type
 from nemo_gym._simple_server import BaseServer, SimpleServer, fastapi
 from nemo_gym.base_resources_server import BaseRunRequest, BaseVerifyResponse

@@ -13,8 +13,10 @@ import orjson
 from ludus_nemo_gym.launch import HEAD_PORT
 
 from ludus.errors import missing_extra
-from nemo_gym._client import ServerClient, ServerReply, base_url_of, rollout_path_prefix
+from nemo_gym._addresses import base_url_of, rollout_path_prefix
+from nemo_gym._client import ServerClient
 from nemo_gym._errors import response_error
+from nemo_gym._replies import ServerReply
 from nemo_gym._rollout_header import naming_rollouts
 from nemo_gym._simple_server import SESSION_ID_KEY, BaseServer, SimpleServer
 from nemo_gym.config_types import ROLLOUT_PATH_PREFIX, TOKEN_CAPTURE_PATH_SEGMENT, BaseServerConfig

@@ -129,7 +129,7 @@ class Hosting(BaseModel):
 
 def _with_policy_of_rollout(tree: dict[str, Any]) -> dict[str, Any]:
     """The configuration with a `policy_base_url` that names the rollout in which it is read."""
-    from nemo_gym._client import base_url_of
+    from nemo_gym._addresses import base_url_of
     from nemo_gym.global_config import POLICY_BASE_URL_KEY_NAME
 
     policy = (tree.get(POLICY_SERVER) or {}).get(MODELS, {}).get("ludus")
