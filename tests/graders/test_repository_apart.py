@@ -340,3 +340,50 @@ async def test_code_reaches_nothing_of_the_tests_but_what_it_was_given(provider:
     tests = RepositoryTests(("tests/test_it.py::test_it",), (), {"tests/test_it.py": test}, False, True)
     found = await grade(provider, REACHES[name], tests)
     assert found.resolved, found.why
+
+
+#: A test whose last assertion is wrong, and code that passed it through what the test handed over or imported.
+CHEATS = {
+    "the frame of a generator": (
+        "assert attack(x for x in [1]) == 'test_it'",
+        "def attack(g): return g.gi_frame.f_code.co_qualname.split('.')[0]",
+    ),
+    "the code of a coroutine": (
+        "async def f(): return 'secret'\nc = f()\nassert attack(c) == 'secret'\nc.close()",
+        "def attack(c): return c.cr_code.co_consts[-1]",
+    ),
+    "a module that a test hands over": (
+        "import json\nassert attack(json) == 3",
+        "def attack(m): return len(m.dumps(100))",
+    ),
+    "a fixture of pytest": (
+        "p = pytest.MonkeyPatch()\nattack(p)\nassert m.limit() == 3",
+        "def limit(): return 0\ndef attack(p): p.setattr('shop.cart.limit', lambda: 3)",
+    ),
+    "the assertions of a mock": (
+        "from unittest.mock import Mock\nf = Mock()\nattack(f)\nf.assert_called_once_with(5)",
+        "def attack(f): f.configure_mock(assert_called_once_with=lambda *_: None)",
+    ),
+    "an order over plain values": (
+        "limit = max([3])\nassert attack(0) < limit\nassert attack(0) > 2 * limit",
+        "class Any:\n  __lt__ = __gt__ = lambda *_: True\ndef attack(x): return Any()",
+    ),
+    "a module of Python that a test imports late": (
+        "import colorsys\nassert colorsys.rgb_to_hsv(1, 2, 3) == attack(0)",
+        "import sys, types\nm = sys.modules['colorsys'] = types.ModuleType('colorsys')\n"
+        "m.rgb_to_hsv = lambda *_: 5\ndef attack(x): return 5",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+async def test_what_a_test_hands_over_or_imports_gives_the_code_no_say_in_its_verdict(
+    provider: SandboxProvider, name: str
+):
+    body, program = CHEATS[name]
+    lines = "".join(f"    {line}\n" for line in body.split("\n"))
+    test = f"import pytest\nimport shop.cart as m\nfrom shop.cart import attack\ndef test_it():\n{lines}"
+    tests = RepositoryTests(("tests/test_it.py::test_it",), (), {"tests/test_it.py": test.encode()}, False, True)
+    changed = {**BASE, "shop/cart.py": program.encode(), "colorsys.py": b""}
+    found = await grade_change(provider, BASE, changed, tests, seconds=30)
+    assert found.why == {"tests/test_it.py::test_it": "it failed"}

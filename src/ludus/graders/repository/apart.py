@@ -21,6 +21,11 @@ from typing import Any, cast
 from ludus.graders.repository.crossing import DESCRIPTIVE, PEERS, SPECIAL, RemoteModule, Values
 
 CHANNELS = 12  # threads of the tests that call the code at the same time
+#: What the code may hold but not look into: through these it would reach the test's own code, frames and imports.
+CLOSED = (types.ModuleType, types.FrameType, types.CodeType, types.TracebackType)
+CLOSED_PACKAGES = {"_pytest", "pluggy", "importlib", "_frozen_importlib", "_frozen_importlib_external"}
+#: Methods of `unittest.mock` that would let the code replace the test's own assertions.
+CONFIGURING = {"configure_mock", "mock_add_spec", "attach_mock", "reset_mock"}
 
 
 class Finder:
@@ -29,9 +34,12 @@ class Finder:
     def __init__(self, folder: str, own: list[str]) -> None:
         self.own = {os.path.join(folder, path) for path in own}
         self.places = [place for place in (folder, os.path.join(folder, "src")) if os.path.isdir(place)]
+        self.elsewhere = [place for place in sys.path if place not in self.places]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The spec of a module of the checkout; None for all others."""
+        """The spec of a module of the checkout; None for all others, also for one that hides a module of Python."""
+        if self._is_elsewhere(name.partition(".")[0]):
+            return None
         for place in self.places:
             stem = os.path.join(place, *name.split("."))
             files = (os.path.join(stem, "__init__.py"), f"{stem}.py")
@@ -40,6 +48,13 @@ class Finder:
             if any(os.path.isfile(file) for file in files):
                 return importlib.machinery.ModuleSpec(name, cast("Any", self), is_package=os.path.isfile(files[0]))
         return None
+
+    def _is_elsewhere(self, top: str) -> bool:
+        """Whether Python or an installed package has the module: the checkout comes last on the path."""
+        if top in sys.builtin_module_names or top in sys.stdlib_module_names:
+            return True
+        spec = importlib.machinery.PathFinder.find_spec(top, self.elsewhere)
+        return spec is not None and spec.loader is not None  # a folder without __init__.py hides nothing
 
     def create_module(self, spec: Any) -> Any:
         """A stand-in for the module."""
@@ -147,7 +162,9 @@ class Peer(Values):
         if not is_shown or not (plain or operation == "get"):
             raise AttributeError(f"the code under test may not {operation} this")
         name = arguments[1]
-        if operation == "get" and name.startswith("_") and name not in DESCRIPTIVE:
+        if is_closed(arguments[0]) and not (operation == "text" or name in DESCRIPTIVE):
+            raise AttributeError("the code under test may not look into this")
+        if operation == "get" and (name in CONFIGURING or (name.startswith("_") and name not in DESCRIPTIVE)):
             raise AttributeError(name)
         if operation == "special" and name[2:-2] not in SPECIAL:
             raise AttributeError(name)
@@ -158,10 +175,7 @@ class Peer(Values):
 
     def do_get(self, target: Any, name: str) -> Any:
         """Read an attribute."""
-        value = getattr(target, name)
-        if self.judges and isinstance(value, types.ModuleType):
-            raise AttributeError(name)
-        return value
+        return getattr(target, name)
 
     def do_set(self, target: Any, name: str, value: Any) -> None:
         """Set an attribute."""
@@ -188,6 +202,11 @@ class Peer(Values):
     def do_names(self, target: Any) -> list[str]:
         """The names of an object's attributes."""
         return dir(target)
+
+
+def is_closed(value: Any) -> bool:
+    """Whether the code under test may not look into an object, though a test handed it over."""
+    return isinstance(value, CLOSED) or str(type(value).__module__).partition(".")[0] in CLOSED_PACKAGES
 
 
 def fork_code() -> None:

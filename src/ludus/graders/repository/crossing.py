@@ -38,7 +38,7 @@ SPECIAL = [
     *"neg pos abs invert int float complex index round trunc floor ceil fspath bytes format".split(),
     *(f"{before}{name}" for name in BINARY for before in ("", "r", "i")),
 ]
-COMPARING = ("__eq__", "__ne__")
+COMPARING = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
 DESCRIPTIVE = {"__name__", "__qualname__", "__doc__", "__module__"}
 KEPT = ("lineno", "offset", "filename", "msg", "text", "errno", "strerror", "filename2", "name", "value", "code")
 
@@ -81,7 +81,7 @@ def forwarder(name: str) -> Any:
 
     def method(self: Any, *arguments: Any, **named: Any) -> Any:
         if name in COMPARING and PEERS[0].judges and not isinstance(arguments[0], Remote):
-            return NotImplemented  # an object of the code does not decide whether it equals a plain value
+            return NotImplemented  # an object of the code does not decide how it compares with a plain value
         return PEERS[0].ask("special", self, name, arguments, tuple(named.items()))
 
     return method
