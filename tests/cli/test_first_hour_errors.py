@@ -223,6 +223,11 @@ def test_files_that_import_each_other_are_called_a_circular_import(tmp_path):
         (tmp_path / "prices.py").write_text(f"{line}\n\n\ndef total():\n    return RATE\n")
         said = message(Environment.load, tmp_path)
         assert circle in said, said
+    (tmp_path / "resources.py").write_text("from .prices import total\n")
+    (tmp_path / "prices.py").write_text("from .taxes import RATE\n")
+    (tmp_path / "taxes.py").write_text("from .prices import total\n")
+    said = message(Environment.load, tmp_path)
+    assert "a circular import: prices.py imports taxes.py imports prices.py. Move" in said, said
 
 
 @pytest.mark.parametrize("name", ["gpt-4", "gpt-4.1-mini", "claude-sonnet"])

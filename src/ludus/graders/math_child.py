@@ -41,7 +41,9 @@ _SEPARATOR = re.compile(r"\\[,;:! ]|~|\\thinspace ?| ")
 _MARKUP = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox)\b|\\[ ,;:!]|[\s{}$~]")
 _BASE = re.compile(r"[0-9A-Za-z]+(?:_\(?(\w+)\)?)?")
 _RELATION = re.compile(
-    r"\s*(?:\\(?:leq?|geq?|lt|gt|leqslant|geqslant|in|subset(?:eq)?)(?![a-z])|[<>\u2264\u2265\u2208])"
+    r"\s*(?:\\(?:n?leq?[sq]?|n?geq?[sq]?|n?lt|n?gt|n?[lg]eqslant|n?less|n?gtr|(?:less|gtr)(?:sim|approx|eqq?gtr)|lnsim|gnsim"
+    r"|ll|gg|lll|ggg|n?prec(?:eq|sim)?|n?succ(?:eq|sim)?|(?:not)?in|ni|propto|(?:sub|sup)set(?:n?eq)?)(?![a-z])"
+    r"|[<>\u2264-\u226b\u2272-\u2279\u2208\u2209\u2282-\u228b\u221d])"
 )
 _DENIAL = re.compile(r"\\neq?\b|\\not\b|\\neg\b|\u2260|!=")
 _NUMBER = r"\$?(-?\d[\d,./]*)\$?"

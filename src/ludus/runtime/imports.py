@@ -197,13 +197,14 @@ def _import_error(error: BaseException, module: str) -> UserError:
     if isinstance(error, (ImportError, AttributeError)):
         lacks_name = error.path if isinstance(error, ImportError) else getattr(error.obj, "__file__", None)
         if lacks_name in {frame.filename for frame in frames if frame.name == "<module>"}:  # it is half loaded
-            return _circular_import(place, frames)
+            return _circular_import(place, frames, lacks_name)
     return _error_at(place, error)
 
 
-def _circular_import(place: str, frames: traceback.StackSummary) -> UserError:
+def _circular_import(place: str, frames: traceback.StackSummary, half_loaded: str) -> UserError:
     """The UserError for files that import each other, with the files in the order of their imports."""
-    files = list(dict.fromkeys(Path(frame.filename).name for frame in frames if frame.name == "<module>"))
+    paths = list(dict.fromkeys(frame.filename for frame in frames if frame.name == "<module>"))
+    files = [Path(path).name for path in paths[paths.index(half_loaded) :]]
     circle = " imports ".join([*files, files[0]]) if len(files) > 1 else f"{''.join(files)} imports itself"
     return AuthorError(f"{place}: a circular import: {circle}", "Move what they share into a third file")
 
