@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -39,3 +40,11 @@ def test_the_lock_file_names_no_place_to_download_from():
     lock = (WEB / "package-lock.json").read_text()
     assert '"resolved"' not in lock
     assert '"integrity"' in lock
+
+
+def test_the_lock_file_holds_the_packages_of_every_platform():
+    packages = json.loads((WEB / "package-lock.json").read_text())["packages"]
+    optional = {name for package in packages.values() for name in package.get("optionalDependencies", ())}
+    assert optional
+    held = {path.rpartition("node_modules/")[2] for path in packages}
+    assert optional - held == set(), "npm ci refuses such a lock file: pin a release whose packages are all there"
