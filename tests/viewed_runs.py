@@ -96,7 +96,7 @@ def refund_rollout(task: int, repeat: int, rng: random.Random) -> Rollout:
         prompt=prompt,
         stop_reason="completed" if good else rng.choice(["completed", "max_steps"]),
         calls=_calls(task, repeat, rng),
-        components={"found the order": float(good), "polite": 1.0, "policy": reward},
+        components={"found the order": float(good), "polite": 1.0, "policy": reward, "too long": -0.25},
         steps=len(items),
         expected=order,
         extracted_order=order if good else "unknown",
@@ -213,13 +213,14 @@ def write_harness_run(folder: Path) -> Path:
         message("The old function is called in two files."),
     ]
     made = rollout_files.rollout("harness", 0, 1.0, items=items, environment="repairs", thread_rewards={"agent-1": 0.5})
-    made.calls = [{"items": 2, "at": 0}, {"items": 1, "at": 3, "restored": 2}]
+    made.calls = [{"items": 2, "at": 0, **_ids(7)}, {"items": 1, "at": 3, "restored": 2, **_ids(8)}]
     user = {"role": "user", "content": asked}
     looked = [user, function_call("grep", {"pattern": "old("}, call_id="g1"), function_call_output("g1", "src/a.py:3")]
     deeper = [{"role": "user", "content": "Read src/a.py for me."}, message("It calls old() once.")]
     title = [{"role": "user", "content": "Write a title of this session."}, message("Finding the old function")]
+    searched = [{**call, **_ids(50 + place)} for place, call in enumerate(_at(1, 3))]
     made.threads = [
-        Thread("agent-1", "agent", "main", "You search.", [], [*looked, message("Two files.")], _at(1, 3)),
+        Thread("agent-1", "agent", "main", "You search.", [], [*looked, message("Two files.")], searched),
         Thread("agent-2", "agent", "agent-1", None, [], deeper, _at(1)),
         Thread("side-1", "side", None, None, [], title, _at(1)),
         Thread("side-2", "side", None, None, [], title, _at(1)),
@@ -266,6 +267,11 @@ def write_spoken_run(folder: Path) -> Path:
 
 def _likely(token: str, logprob: float) -> dict[str, Any]:
     return {"token": token, "logprob": logprob}
+
+
+def _ids(first: int) -> dict[str, Any]:
+    ids = {"prefix": 0, "prompt_ids": [1], "generated_ids": [first, first + 90], "logprobs": [-0.01, -1.2]}
+    return {**ids, "policy_version": "step-7"}
 
 
 def _at(*places: int) -> list[dict[str, Any]]:

@@ -289,6 +289,39 @@ def test_two_rollouts_stand_side_by_side_and_say_what_is_identical(tab: Tab):
     page.wait_for_selector(".verdict-line:has-text('The two rollouts are identical: 6 items.')")
     assert page.locator(".diff-cell h3:has-text('identical')").count() == 12
     assert page.locator(".diff mark").count() == 0
+    page.set_viewport_size({"width": 390, "height": 740})
+    cells = page.locator(".diff-cell")
+    assert sum(cells.nth(place).is_visible() for place in range(12)) == 6  # on a phone an identical item stands once
+    page.set_viewport_size({"width": 1280, "height": 860})
+    tab.open(f"/diff/{tab.keys['harness']}/1/1", ".diff-cell")
+    line = "The main threads of the two rollouts are identical: 4 items. Sub-agents and side calls are not compared."
+    assert tab.text(".verdict-line") == line
+
+
+def test_the_times_of_a_rollout_add_up_to_its_total(tab: Tab):
+    tab.open(f"/run/{tab.keys['first']}/rollout/1", "aside h2:has-text('Time')")
+    section = tab.page.locator("aside section:has(h2:has-text('Time'))")
+    assert "the agent, and waiting for a slot" in section.inner_text()
+    total, *parts = (
+        float(text.split()[0]) / (1000 if text.endswith("ms") else 1)
+        for text in [section.locator("h2 span").inner_text(), *section.locator("dd").all_inner_texts()]
+    )
+    assert sum(parts) == pytest.approx(total, rel=0.05)
+
+
+def test_a_component_that_lowers_the_reward_has_a_bar_of_its_size_in_another_colour(tab: Tab):
+    tab.open(f"/run/{tab.keys['first']}", "section[aria-label='Reward components'] .bars")
+    bar = tab.page.locator("section[aria-label='Reward components'] li:has-text('too long') .bar-track > i")
+    assert bar.get_attribute("class") == "bad"
+    assert "25%" in (bar.get_attribute("style") or "")
+    assert "orange lowers it" in tab.text("section[aria-label='Reward components']")
+
+
+def test_each_kind_of_failure_is_named_beside_its_cause(tab: Tab):
+    tab.open(f"/run/{tab.keys['first']}", "section[aria-label='Failures'] .cause")
+    causes = tab.page.locator("section[aria-label='Failures'] .cause").all_inner_texts()
+    assert causes[0].startswith("tool timeout: tool `refund` timed out after 30 s")
+    assert causes[1].startswith("model http_429: the endpoint answered 429")
 
 
 def test_the_answer_stands_beside_what_was_expected_and_the_judge_says_why(tab: Tab):
@@ -326,8 +359,13 @@ def test_threads_of_a_program_are_a_tree_with_folded_side_calls_and_marked_resto
     page.click(".threads a:has-text('agent-1')")
     page.wait_for_selector(".item.call:has-text('grep')")
     page.wait_for_selector(".item.system:has-text('You search.')")
+    page.click("button:has-text('Token probabilities')")  # a sub-agent's tokens are those of the same policy
+    page.wait_for_selector(".written .token.lp2")
+    assert page.locator(".written .token").all_inner_texts() == ["50", "140", "51", "141"]
     page.click(".threads a:has-text('main')")
     page.wait_for_selector(".item.assistant:has-text('called in two files')")
+    page.click("button:has-text('Token probabilities')")
+    page.wait_for_selector(".written + .restored, .restored + .written")  # the mark stays before its turn
 
 
 def test_tokens_stand_as_text_in_the_conversation_with_probabilities_and_alternatives(tab: Tab):

@@ -140,6 +140,15 @@ def test_a_run_without_policy_versions_is_a_curve_over_its_parts(tmp_path: Path)
     assert points[0]["q"] == "number:1..5"
 
 
+def test_a_point_of_a_short_run_holds_at_least_five_rollouts(tmp_path: Path):
+    rollouts = [rollout_files.rollout(f"t{task}", 0, float(task % 2)) for task in range(16)]
+    rollout_files.write(tmp_path / "short" / "rollouts.jsonl", rollouts)
+    with viewing(tmp_path) as viewer:
+        until_indexed(viewer)
+        points = series_of(Visitor(viewer), tmp_path)["short"]
+    assert [point["rollouts"] for point in points] == [6, 5, 5]
+
+
 def test_a_number_at_the_end_of_a_models_name_is_no_checkpoint(tmp_path: Path):
     made = rollout_files.rollout("a", 0, 1.0, calls=[{"items": 1, "policy_version": "tiny.Q4_1"}])
     rollout_files.write(tmp_path / "runs" / "plain" / "rollouts.jsonl", [made])
@@ -159,6 +168,15 @@ def test_the_table_of_runs_has_only_the_settings_that_differ(visitor: Visitor, f
     shop = visitor.ask("experiment", at=folder / "shop")
     assert shop["settings"] == ["seed"]
     assert [run["settings"] for run in shop["runs"]] == [["1"], ["2"], ["3"]]
+
+
+def test_settings_of_an_environment_that_other_runs_lack_are_no_columns(visitor: Visitor, folder: Path):
+    shown = visitor.ask("experiment", at=folder)
+    assert "environments" in shown["settings"]
+    assert not [name for name in shown["settings"] if name.startswith("environments.")]
+    values = {run["name"]: dict(zip(shown["settings"], run["settings"], strict=True)) for run in shown["runs"]}
+    assert values["shop/first"]["environments"] == "shop_support"
+    assert values["demo/trained/evaluations/greedy-0020"]["environments"] == "find_digit"
 
 
 def test_one_task_is_followed_over_all_runs(visitor: Visitor, folder: Path):

@@ -133,6 +133,13 @@ def test_the_table_shows_the_settings_that_differ_and_compares_three_runs(tab: T
     page.wait_for_selector(".tasks .repeats .pill")
 
 
+def test_the_names_of_runs_stay_readable_beside_many_settings(tab: Tab, folder: Path):
+    tab.open(f"/experiment?at={quote(str(folder))}", "table.settings tbody tr:nth-child(3)")
+    name = tab.page.locator("table.settings tbody tr:first-child td:nth-child(2)").bounding_box()
+    assert name is not None
+    assert name["width"] >= 220
+
+
 def test_one_task_is_drawn_over_checkpoints_and_leads_to_its_rollouts(tab: Tab, folder: Path):
     tab.open(f"/task?task=digit-4&at={quote(str(folder / 'demo' / 'trained'))}", ".plot circle")
     page = tab.page

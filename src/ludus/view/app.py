@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -223,7 +224,7 @@ def _tokens(run: LiveRun, asked: Parameters, tokenizer: Tokenizer | None, *, as_
     from ludus.view.trainer import trainer_payload
     from ludus.view.written import written_payload
 
-    payload = written_payload if as_written else trainer_payload
+    payload = partial(written_payload, thread=asked.get("thread", "")) if as_written else trainer_payload
     if tokenizer is None:
         return payload(run.index, _id(asked), None)
     tokenizer.load()

@@ -14,8 +14,9 @@ from typing import Any
 from ludus.store.figures import RewardFigures, Scale
 from ludus.store.statistics import ClusteredMean
 
-#: Into how many parts a run is divided, and the most points by policy version.
+#: Into how many parts a run is divided, the fewest rollouts of a part, and the most points by policy version.
 PARTS = 20
+FEWEST = 5
 MAX_STEPS = 200
 
 #: The most components and values that have a curve.
@@ -52,7 +53,7 @@ def curve_of(database: sqlite3.Connection, scales: Sequence[Scale]) -> dict[str,
     database.execute(
         "INSERT INTO points SELECT r.id, v.point, (row_number() OVER (ORDER BY r.id) - 1) * ? / ?, 0 "
         "FROM rollouts r LEFT JOIN versions v ON v.policy = r.policy WHERE r.final = 1",
-        (min(PARTS, max(total, 1)), max(total, 1)),
+        (min(PARTS, max(total // FEWEST, 1)), max(total, 1)),
     )
     by_step = _points(database, "step", scales)
     return {

@@ -139,6 +139,9 @@ def _rollouts(run: LiveRun, query: str, most: int, tokenizer: Tokenizer | None) 
         if payload["facts"]["has_tokens"]:
             yield _address("tokens", run=key, id=entry["id"]), trainer_payload(run.index, entry["id"], tokenizer)
             yield _address("written", run=key, id=entry["id"]), written_payload(run.index, entry["id"], tokenizer)
+            for thread in payload["threads"]:
+                written = written_payload(run.index, entry["id"], tokenizer, thread["name"])
+                yield _address("written", run=key, id=entry["id"], thread=thread["name"]), written
 
 
 def _address(path: str, **parameters: Any) -> str:

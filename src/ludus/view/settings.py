@@ -36,10 +36,20 @@ def differing_settings(runs: list[ViewedRun]) -> Settings:
     """The settings that differ between runs."""
     every = [dict(_settings(run)) for run in runs]
     names = dict.fromkeys(name for settings in every for name in settings)
-    differing = [name for name in names if len({settings.get(name) for settings in every}) > 1]
+    differing = [
+        name for name in names if len({settings.get(name) for settings in every}) > 1 and not _is_of_some(name, runs)
+    ]
     shown = differing[:MAX_SETTINGS]
     values = [[settings.get(name) for name in shown] for settings in every]
     return Settings(shown, values, len(differing) - len(shown))
+
+
+def _is_of_some(name: str, runs: list[ViewedRun]) -> bool:
+    """Whether a setting belongs to an environment that some of the runs do not have."""
+    if not name.startswith("environments."):
+        return False
+    shared = set.intersection(*(set(run.environments) for run in runs))
+    return not name.removeprefix("environments.").startswith(tuple(f"{environment}." for environment in shared))
 
 
 def _settings(run: ViewedRun) -> Iterator[tuple[str, str]]:
@@ -48,6 +58,7 @@ def _settings(run: ViewedRun) -> Iterator[tuple[str, str]]:
     for above in (*reversed(folder.parents[:ABOVE]), folder):
         yield from _flat("", read_json_object(above / "settings.json"))
     described = run.described()
+    yield "environments", ", ".join(run.environments)
     yield from _flat("", described.get("identity"))
     yield from _flat("", described.get("options"))
 

@@ -14,6 +14,7 @@ from ludus.view.entropy import answer_logprobs
 from ludus.view.facts import items_of
 from ludus.view.index import RunIndex
 from ludus.view.one import read_row
+from ludus.view.rollout_threads import thread_items
 from ludus.view.tokenizer import Tokenizer
 
 #: The most tokens of one rollout, and the most alternatives of one token.
@@ -24,9 +25,12 @@ MAX_ALTERNATIVES = 10
 MAX_TEXT = 200
 
 
-def written_payload(index: RunIndex, rollout: int, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """For each model call of the main thread what it wrote. `tokens` is None if the record does not tell."""
+def written_payload(index: RunIndex, rollout: int, tokenizer: Tokenizer | None, thread: str = "") -> dict[str, Any]:
+    """For each model call of a thread what it wrote. `tokens` is None if the record does not tell."""
     _, row = read_row(index, rollout)
+    if thread:
+        items, calls_of_thread = thread_items(row, thread)
+        row = {"model_calls": calls_of_thread, "response": {"output": items}}
     room, calls = MAX_TOKENS, list[dict[str, Any]]()
     for call, entries in zip(items_of(row.get("model_calls")), answer_logprobs(row), strict=False):
         tokens = _tokens(call, entries, tokenizer)

@@ -36,7 +36,7 @@ export function CompareRuns({ keys }: { keys: string[] }) {
       {pair && <>
         <p class="verdict-line">{pair.sentence}</p>
         <dl class="stats">
-          <Stat name="Mean reward of B" note={`A ${reward(pair.mean_a)}`}>{reward(pair.mean_b)}</Stat>
+          <Stat name="Mean reward of B" note={`A ${reward(pair.mean_a)}; each task counts once`}>{reward(pair.mean_b)}</Stat>
           <Stat name="B minus A" note={pair.ci95 && `95 %: ${reward(pair.ci95[0])} to ${reward(pair.ci95[1])}`}><Found result={pair} /></Stat>
           <Stat name="Pass rate of B" note={`A ${percent(pair.pass_rate_a)}`}>{percent(pair.pass_rate_b)}</Stat>
           {pair.mcnemar && <Stat name="McNemar" note={`${whole(pair.mcnemar.only_b)} only in B, ${whole(pair.mcnemar.only_a)} only in A`}>p = {pair.mcnemar.p.toPrecision(2)}</Stat>}
@@ -83,22 +83,25 @@ export function CompareRollouts({ run, a, b }: { run: string; a: number; b: numb
   if (problem) return <Problem text={problem} />;
   if (!left.data || !right.data) return <Loading />;
   const lines = paired(left.data.items.map(plain), right.data.items.map(plain));
-  const equal = lines.filter(([x, y]) => x && y && x.text === y.text).length, first = lines.findIndex(([x, y]) => !x || !y || x.text !== y.text);
+  const alike = ([x, y]: [Plain | null, Plain | null]) => x !== null && y !== null && x.exact === y.exact;
+  const equal = lines.filter(alike).length, first = lines.findIndex((pair) => !alike(pair));
+  const sides = [left.data, right.data], threads = sides.some((side) => side.threads.length > 0);
+  const cut = sides.some((side) => side.items.length < side.items_total), what = `${cut ? "first items of the " : threads ? "main threads of the " : ""}two rollouts`;
   const same = left.data.facts.task_id === right.data.facts.task_id;
   return (
     <main id="main">
       <header class="page-head"><h1>Two rollouts{same ? " of one task" : ""}</h1></header>
       {!same && <p class="warning">These rollouts are of different tasks.</p>}
-      <p class="verdict-line">{first < 0 ? `The two rollouts are identical: ${plural(lines.length, "item")}.`
-        : `${plural(equal, "item")} of ${whole(lines.length)} ${equal === 1 ? "is" : "are"} identical. The first difference is in item ${first + 1}.`}</p>
+      <p class="verdict-line">{first < 0 ? `The ${what} are identical: ${plural(lines.length, "item")}.`
+        : `${plural(equal, "item")} of ${whole(lines.length)} ${equal === 1 ? "is" : "are"} identical. The first difference is in item ${first + 1}.`}{threads && " Sub-agents and side calls are not compared."}</p>
       <div class="diff conversation">
-        {[left.data, right.data].map((side) => <h2 key={side.id}><a href={link(["run", run, "rollout", side.id])}>{visible(side.facts.rollout_id)}</a> <Outcome outcome={side.facts.outcome} reward={side.facts.reward} /></h2>)}
+        {sides.map((side) => <h2 key={side.id}><a href={link(["run", run, "rollout", side.id])}>{visible(side.facts.rollout_id)}</a> <Outcome outcome={side.facts.outcome} reward={side.facts.reward} /></h2>)}
         {lines.map(([x, y], index) => {
-          const equal = x !== null && y !== null && x.text === y.text;
+          const equal = alike([x, y]);
           const shown = x && y && !equal && x.kind === y.kind ? marked(x.text, y.text) : [x && visible(x.text), y && visible(y.text)];
           return [x, y].map((part, side) => part === null
             ? <div key={`${index}-${side}`} class="item diff-cell absent"><h3>nothing here</h3></div>
-            : <article key={`${index}-${side}`} class={`item diff-cell ${part.role} ${equal ? "" : "differs"}`}>
+            : <article key={`${index}-${side}`} class={`item diff-cell ${part.role} ${equal ? "same" : "differs"}`} data-side={side}>
                 <h3>{visible(part.kind)} <span class="quiet">{equal ? "identical" : x && y ? "differs" : `only in ${side ? "the right" : "the left"} one`}</span></h3>
                 <div class={part.mono ? "text mono" : "text"} dir="auto">{shown[side]}</div></article>);
         })}
@@ -107,10 +110,16 @@ export function CompareRollouts({ run, a, b }: { run: string; a: number; b: numb
   );
 }
 
-interface Plain { kind: string; role: string; text: string; mono?: boolean }
+/** `exact` tells two items apart whose shown texts are equal. */
+interface Plain { kind: string; role: string; text: string; exact: string; mono?: boolean }
 
 /** An item as its class in a conversation, its heading and its text. */
 function plain(item: Item): Plain {
+  const shown = shownOf(item);
+  return { ...shown, exact: shown.kind + (shown.mono ? textOf(item.arguments ?? item.output) : shown.text) };
+}
+
+function shownOf(item: Item): Omit<Plain, "exact"> {
   if (item.type === "function_call") return { kind: `call ${String(item.name).slice(0, 80)}`, role: "calling", text: readable(textOf(item.arguments)), mono: true };
   if (item.type === "function_call_output") return { kind: "output", role: "answered", text: readable(textOf(item.output)), mono: true };
   if (item.type === "reasoning") return { kind: "reasoning", role: "reasoning", text: [...(item.summary ?? []), ...(item.content ?? [])].map((part: Item) => textOf(part?.text)).join("\n") };
@@ -121,7 +130,8 @@ function plain(item: Item): Plain {
 /** JSON with a line for each entry, as the conversation shows it. */
 function readable(text: string): string {
   const value = parsed(text);
-  return value === undefined ? text : JSON.stringify(value, null, 1).replace(/^[{[]\n|\n[}\]]$/g, "");
+  if (value === undefined) return text;
+  return Object.entries(value).map(([name, inner]) => `${Array.isArray(value) ? "" : `${name}: `}${typeof inner === "string" ? inner : JSON.stringify(inner)}`).join("\n");
 }
 
 function textOf(value: unknown): string {
@@ -131,7 +141,7 @@ function textOf(value: unknown): string {
 
 /** The longest common order of two lists: equal entries stand beside each other, and so do different ones in between. */
 function paired(a: Plain[], b: Plain[]): [Plain | null, Plain | null][] {
-  const keep = common(a.map((each) => each.kind + each.text), b.map((each) => each.kind + each.text));
+  const keep = common(a.map((each) => each.exact), b.map((each) => each.exact));
   const lines: [Plain | null, Plain | null][] = [];
   let i = 0, j = 0;
   for (const [x, y] of [...keep, [a.length, b.length] as [number, number]]) {

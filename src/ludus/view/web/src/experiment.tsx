@@ -67,7 +67,7 @@ export function Experiment({ given }: { given: Record<string, string> }) {
           {together.length < data.series.length && <label class="small quiet"><input type="checkbox" checked={given.seeds !== "apart"} onChange={(event) => to({ seeds: event.currentTarget.checked ? "" : "apart" })} /> seeds as one curve</label>}
         </div>
         {lines.some((line) => line.points.length)
-          ? <Plot lines={lines} bands={drawn.length <= COLOURS} height={340} x={axis[1]} y={figureName(data.figure)} label={`${figureName(data.figure)} over ${axis[1]}`}
+          ? <Plot lines={lines} bands={lines.filter((line) => line.points.length).length <= COLOURS} height={340} x={axis[1]} y={figureName(data.figure)} label={`${figureName(data.figure)} over ${axis[1]}`}
               from={data.figure === "reward" || data.figure.startsWith("pass@") || SHARES.has(data.figure) ? 0 : undefined} to={data.figure === "reward" || data.figure.startsWith("pass@") ? 1 : undefined}
               format={axis[0] === "time" ? seconds : short} />
           : <Empty title="No point of this figure"><p class="quiet">{data.runs.length ? "Choose another figure, or show a curve below." : "No run is indexed yet."}</p></Empty>}
@@ -78,7 +78,7 @@ export function Experiment({ given }: { given: Record<string, string> }) {
             <svg class="key" viewBox="0 0 22 8" aria-hidden="true"><path class={`line k${style % COLOURS} d${Math.floor(style / COLOURS) % 3}`} d="M0 4H22" /></svg>
             <span>{visible(curve.name)}</span></label> <span class="quiet small">{known.length > 1 && `${reward(known[0].value![0])} → `}{last ? reward(last.value![0]) : "no value"}</span></li>;
         })}</ul>
-        {drawn.length > COLOURS && <p class="quiet small">Bands are drawn for up to {COLOURS} curves: untick some.</p>}
+        {lines.filter((line) => line.points.length).length > COLOURS && <p class="quiet small">Bands are drawn for up to {COLOURS} curves: untick some.</p>}
         {marks && <p class="quiet small"><svg class="key" viewBox="0 0 22 8" aria-hidden="true"><path class="new-verifier" d="M11 0V8" /></svg> Another verifier judges from here: rewards before and after it are not comparable.</p>}
         <Numbers lines={lines} axis={axis[1]} format={axis[0] === "time" ? seconds : short} />
       </Card>

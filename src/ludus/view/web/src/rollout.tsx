@@ -57,7 +57,7 @@ export function Rollout({ run, id, given }: { run: string; id: number; given: Re
             : <><Threads data={data} now={thread} to={(name) => link(["run", run, "rollout", id], { ...given, thread: name === "main" ? undefined : name })} />
                 <Restored counts={data.restored} />
                 {thread === "main" ? <Conversation key={data.id} run={run} data={data} words={wordsOf(query)} />
-                  : <div class="conversation"><ThreadConversation run={run} id={data.id} thread={thread} words={wordsOf(query)} /></div>}</>}
+                  : <div class="conversation"><ThreadConversation key={thread} run={run} id={data.id} thread={thread} has={Boolean(facts.has_tokens)} words={wordsOf(query)} /></div>}</>}
         </div>
         <Side run={run} data={data} to={to} />
       </div>
@@ -126,7 +126,7 @@ function Conversation({ run, data, words }: { run: string; data: OneRollout; wor
         <JsonView value={data.tools} /></details>}
       {blocksOf(data.prompt).map((block) => <ItemView key={`p${block.at}`} block={block} words={words} />)}
       {data.items_total > 0 && <div class="divider"><span>{ownPrompt(items[0]) ? "the program begins with its own prompt" : "the model answers"}</span></div>}
-      {byToken && upTo === null ? <WrittenBlocks run={run} id={data.id} blocks={visibleBlocks} items={items} calls={data.calls} words={words} />
+      {byToken && upTo === null ? <WrittenBlocks run={run} id={data.id} thread="" marks={marks} blocks={visibleBlocks} items={items} calls={data.calls} words={words} />
         : visibleBlocks.map((block) => <Fragment key={block.at}>{marks.has(block.at) && <p class="restored">{marks.get(block.at)}</p>}
         <ItemView block={block} words={words} turnReward={rewards.get(block.at)} /></Fragment>)}
       {data.failure && upTo === null && <div class={`item ${early ? "" : "failure"}`}><h3>{early ? "ended early" : `failed in stage ${visible(String(data.failure.stage))}: ${visible(String(data.failure.kind))}`}</h3>
@@ -192,7 +192,9 @@ function Side({ run, data, to }: { run: string; data: OneRollout; to: (id: numbe
   const { verdict, timings, usage } = data, early = endedEarly(data);
   const parts = STAGE_ORDER.filter((stage) => typeof timings[stage] === "number" && timings[stage] > 0)
     .map((stage): [string, number] => [stage, stage === "model" ? Math.max(0, timings.model - (timings.connect ?? 0)) : timings[stage]]);
-  const total = Math.max(timings.total ?? 0, parts.reduce((sum, [, value]) => sum + value, 0)) || 1;
+  const known = parts.reduce((sum, [, value]) => sum + value, 0), rest = (timings.total ?? 0) - known;
+  if (rest > 0) parts.push(["agent", rest]);
+  const total = Math.max(timings.total ?? 0, known) || 1;
   return (
     <aside aria-label="About this rollout">
       <section><h2>Verdict</h2>
@@ -209,7 +211,7 @@ function Side({ run, data, to }: { run: string; data: OneRollout; to: (id: numbe
       {parts.length > 0 && <section><h2>Time <span class="quiet">{seconds(timings.total)}</span></h2>
         {!data.steps.length && <div class="timeline" role="img" aria-label={parts.map(([stage, value]) => `${stage} ${seconds(value)}`).join(", ")}>
           {parts.map(([stage, value]) => <i key={stage} class={`s-${stage}`} style={{ width: `${(value / total) * 100}%` }} title={`${stage}: ${seconds(value)}`} />)}</div>}
-        <Pairs rows={parts.map(([stage, value]) => [stage, <><i class={`dot s-${stage}`} />{seconds(value)}</>])} /></section>}
+        <Pairs rows={parts.map(([stage, value]) => [stage === "agent" ? "the agent, and waiting for a slot" : stage, <><i class={`dot s-${stage}`} />{seconds(value)}</>])} /></section>}
       {Object.keys(usage).length > 0 && <section><h2>Tokens</h2><Pairs rows={[["in", whole(usage.input_tokens)],
         ...(usage.input_tokens_details?.cached_tokens ? [["cached", whole(usage.input_tokens_details.cached_tokens)] as [string, any]] : []),
         ["out", whole(usage.output_tokens)],

@@ -11,7 +11,7 @@ import { learnName } from "./names";
 import { Plot } from "./plot";
 import { Qualification, TrustPill } from "./qualification";
 import { go, link } from "./router";
-import { JsonView } from "./text";
+import { JsonView, visible } from "./text";
 import { Bars, Card, CountBar, Empty, Loading, Pairs, Problem, Stat, Tabs } from "./ui";
 
 const STAGES: Record<string, string> = {
@@ -120,7 +120,7 @@ function Figures({ run, data }: { run: string; data: Overview }) {
             name: <><b>{each.stage}</b> {each.kind}</>, value: each.count, kind: "failed", title: each.cause,
             href: list(`outcome:failed stage:${each.stage} kind:${each.kind} all:yes`),
             shown: `${whole(each.count)}${each.final < each.count ? ` · ${whole(each.final)} final` : ""}` }))} />
-          {data.failures.length > 0 && <p class="quiet small cause">{data.failures[0].cause}</p>}
+          {data.failures.slice(0, 3).map((each) => <p key={`${each.stage} ${each.kind}`} class="quiet small cause"><b>{each.stage} {each.kind}</b>{each.causes > 1 && `, 1 of ${whole(each.causes)} causes`}: {visible(each.cause ?? "no cause")}</p>)}
         </Card>
         <Card title="Tool calls" note="errors in red">
           <Bars empty="No tool was called." rows={data.tools.map((each) => ({
@@ -135,9 +135,9 @@ function Figures({ run, data }: { run: string; data: Overview }) {
         {data.masks.length > 0 && <Card title="Why rollouts are masked">
           <Bars empty="" rows={data.masks.map((each) => ({
             name: each.name ?? "none", value: each.count, kind: "masked", href: list(`mask:${quoted(each.name ?? "")}`) }))} /></Card>}
-        {data.components.length > 0 && <Card title="Reward components" note="means, on the scale of the reward">
-          <Bars empty="" most={Math.max(1, data.reward.range?.[1] ?? 1, ...data.components.map((each) => each.mean))} rows={data.components.map((each) => ({
-            name: each.name, value: Math.max(each.mean, 0), shown: reward(each.mean), title: `from ${reward(each.low)} to ${reward(each.high)}` }))} /></Card>}
+        {data.components.length > 0 && <Card title="Reward components" note={`means, on the scale of the reward${data.components.some((each) => each.mean < 0) ? "; orange lowers it" : ""}`}>
+          <Bars empty="" most={Math.max(1, data.reward.range?.[1] ?? 1, ...data.components.map((each) => Math.abs(each.mean)))} rows={data.components.map((each) => ({
+            name: each.name, value: Math.abs(each.mean), kind: each.mean < 0 ? "bad" : "", shown: reward(each.mean), title: `from ${reward(each.low)} to ${reward(each.high)}` }))} /></Card>}
         {data.values.length > 0 && <Card title="Values of the verdict" note="means">
           <Pairs rows={data.values.map((each) => [each.name, each.low === each.high ? reward(each.mean) : `${reward(each.mean)} (${reward(each.low)} to ${reward(each.high)})`])} /></Card>}
         <Card title="Length against reward" note="the area of a circle is its number of rollouts">
@@ -154,7 +154,7 @@ function Figures({ run, data }: { run: string; data: Overview }) {
         </Card>
         {data.policies.length > 1 && <Card title="Policy versions">
           <Bars empty="" rows={data.policies.map((each) => ({ name: each.name ?? "none", value: each.count, href: list(`policy:${quoted((each.name ?? "").split(" ")[0])}`) }))} /></Card>}
-        {data.loop?.lag && <Card title="Event loop" note="a high lag slows every rollout">
+        {typeof data.loop?.lag?.p50 === "number" && <Card title="Event loop" note="a high lag slows every rollout">
           <Pairs rows={[["lag, median", seconds(data.loop.lag.p50)], ["lag, 95 %", seconds(data.loop.lag.p95)],
             ["longest", seconds(data.loop.lag.max)], ["blocked by", (data.loop.blocked ?? []).length ? <JsonView value={data.loop.blocked} /> : "nothing"]]} /></Card>}
       </div>}

@@ -1,4 +1,5 @@
 // The threads of a rollout: the main conversation, sub-agents below what opened them, and side calls folded.
+import { useState } from "preact/hooks";
 import type { Item, OneRollout, ThreadLine } from "./api";
 import { plural, reward, whole } from "./format";
 import { blocksOf, ItemView } from "./items";
@@ -6,6 +7,7 @@ import { useAnswer } from "./live";
 import { visible } from "./text";
 import { turnsOf } from "./timeline";
 import { Loading, Problem } from "./ui";
+import { WrittenBlocks } from "./written";
 
 const WORDS: Record<string, string> = { agent: "sub-agent", side: "side call", compacted: "compacted", main: "main" };
 
@@ -59,12 +61,16 @@ export function Restored({ counts }: { counts: Record<string, string> }) {
 }
 
 /** A thread beside the main one, from its first item to its last. */
-export function ThreadConversation({ run, id, thread, words }: { run: string; id: number; thread: string; words: string[] }) {
+export function ThreadConversation({ run, id, thread, words, has }: { run: string; id: number; thread: string; words: string[]; has: boolean }) {
+  const [byToken, setByToken] = useState(false);
   const { data, problem } = useAnswer<{ items: Item[]; calls: Item[]; total: number }>("items", { run, id, thread, skip: 0 }, run, false);
   if (problem) return <Problem text={problem} />;
   if (!data) return <Loading />;
   const marks = marksOf(data.calls, data.items);
-  return <>{!data.items.length && <p class="quiet">There is no thread {visible(thread)} in this rollout.</p>}
-    {blocksOf(data.items).map((block) => <div key={block.at}>{marks.has(block.at) && <p class="restored">{marks.get(block.at)}</p>}<ItemView block={block} words={words} /></div>)}
+  const blocks = blocksOf(data.items);
+  return <>{has && <div class="replay"><button type="button" aria-pressed={byToken} onClick={() => setByToken(!byToken)}>Token probabilities</button></div>}
+    {!data.items.length && <p class="quiet">There is no thread {visible(thread)} in this rollout.</p>}
+    {byToken ? <WrittenBlocks run={run} id={id} thread={thread} blocks={blocks} items={data.items} calls={data.calls} words={words} marks={marks} />
+      : blocks.map((block) => <div key={block.at}>{marks.has(block.at) && <p class="restored">{marks.get(block.at)}</p>}<ItemView block={block} words={words} /></div>)}
     {data.total > data.items.length && <p class="quiet">The first {whole(data.items.length)} of {whole(data.total)} items. The tab Raw has all.</p>}</>;
 }

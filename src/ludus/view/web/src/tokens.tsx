@@ -4,7 +4,7 @@ import { plural, reward, whole } from "./format";
 import { useAnswer } from "./live";
 import { visible } from "./text";
 import { Empty, Loading, Pairs, Problem, Stat } from "./ui";
-import { NoText, surprise } from "./written";
+import { Chances, NoText, surprise } from "./written";
 
 interface Sequence {
   length: number; trained: number; ids: number[]; mask: number[]; logprobs: (number | null)[];
@@ -93,7 +93,7 @@ const entropyKind = (value: number | null) => (value === null ? "" : `lp${value 
 
 function Legend({ by, policies, data }: { by: string; policies: string[]; data: Trainer }) {
   if (by === "mask") return <p class="legend-line"><span class="token trained">trained on</span> <span class="token">context</span></p>;
-  if (by === "logprob") return <p class="legend-line"><span class="token lp0">sure</span><span class="token lp1" /><span class="token lp2" /><span class="token lp3" /><span class="token lp4">surprising (−5 or less)</span></p>;
+  if (by === "logprob") return <p class="legend-line"><Chances /> <span class="quiet">the probability of the token</span></p>;
   if (by === "entropy") return <p class="legend-line"><span class="token lp0">one choice (0)</span><span class="token lp1" /><span class="token lp2" /><span class="token lp3" /><span class="token lp4">many (2 nats or more)</span></p>;
   if (by === "call") return <p class="legend-line quiet">A colour for each model call; context is plain.</p>;
   if (by === "policy") return <p class="legend-line">{policies.map((name, index) => <span class={`token c${index % 6}`} key={name}>{visible(name)}</span>)}</p>;
