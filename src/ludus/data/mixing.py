@@ -53,20 +53,6 @@ def check_mix(weights: Mapping[str, float], names: Iterable[str]) -> dict[str, f
     return {name: weights[name] / total for name in known}
 
 
-def mixed_counts(weights: Mapping[str, float], available: Mapping[str, int]) -> dict[str, int]:
-    """How many rows each environment gives: as many as the weights allow, none more than it has.
-
-    Each count is less than one row away from its share of the total.
-    """
-    total = min(math.floor(available[name] / weight * (1 + 1e-12)) for name, weight in weights.items())
-    counts = {name: min(math.floor(total * weight), available[name]) for name, weight in weights.items()}
-    by_remainder = sorted(weights, key=lambda name: counts[name] - total * weights[name])
-    for name in by_remainder:
-        if sum(counts.values()) < total and counts[name] < available[name]:
-            counts[name] += 1
-    return counts
-
-
 def turns(weights: Mapping[str, float]) -> Iterator[str]:
     """The environment of each next row, without end: after every row the counts are close to the weights."""
     owed = dict.fromkeys(weights, 0.0)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ludus.data.mixing import check_mix, mixed_counts
+from ludus.data.mixing import check_mix
 from ludus.data.row_checks import BadRow, Problem, ReadTask, checked_task, parse_row, writable_row
 from ludus.errors import UserError
 from ludus.record import Row
@@ -27,6 +27,7 @@ from ludus.store.run import indented_json
 from ludus_data.conflicts import TRAIN, Conflict, Conflicts
 from ludus_data.field_stats import RowFields
 from ludus_data.inputs import Inputs, Tick, ends_with_newline
+from ludus_data.mixing import mixed_counts
 from ludus_data.shuffle import shuffled
 
 MANIFEST = "manifest.json"

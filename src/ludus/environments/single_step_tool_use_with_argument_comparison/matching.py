@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from ludus.graders.arguments import ArgumentComparison
+from ludus.environments.single_step_tool_use_with_argument_comparison.arguments import ArgumentComparison
 
 #: Why calls do not match, from the largest difference to the smallest.
 Mismatch = Literal["count", "tool", "arguments", "keys", "type", "length", "value"]

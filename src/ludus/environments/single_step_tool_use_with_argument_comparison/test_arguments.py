@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.graders.arguments import ArgumentComparison
+from ludus.environments.single_step_tool_use_with_argument_comparison.arguments import ArgumentComparison
 
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9)),
