@@ -266,7 +266,9 @@ def test_an_agent_plays_the_resources_of_the_environment_server_in_front_of_it(t
     }
     files = (f"resources_servers/{OURS}/configs/resources_only.yaml", config)
     launch = launch_of(*files, front={"environment_servers": {"single_agent_turn": front}})
-    assert part_of(launch, "mine").resources == OURS
+    part = part_of(launch, "mine")
+    assert part.resources == OURS
+    assert part.settings["environment_server"] == {"resources_server": ref("resources_servers", OURS)}
 
 
 def test_an_agent_on_disk_does_not_play_a_game_of_ludus(tmp_path: Path) -> None:

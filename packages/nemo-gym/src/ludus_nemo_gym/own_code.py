@@ -19,6 +19,7 @@ from ludus_nemo_gym.servers import (
     has_typed_sessions,
     plays,
     references,
+    turn_server,
 )
 from ludus_nemo_gym.trees import Tree
 
@@ -36,6 +37,8 @@ def hosted_agent(parts: Parts, server: ServerEntry, folder: Path) -> AgentPart:
     """An agent with the same. Its `${policy_base_url}` and the like stay: they are the addresses of the rollout."""
     tree = resolve({key: value for key, value in parts.config.unresolved.items() if key not in POLICY}).tree
     settings = {"source": str(folder.resolve()), **_settings(parts, server, tree)}
+    if (front := turn_server(tree, server)) is not None:
+        settings["environment_server"] = front
     policy = next((field for field in POLICY_FIELDS if server.block.get(field)), POLICY_FIELDS[0])
     unnamed = {"name": POLICY_SERVER} if policy not in server.block and POLICY_SERVER in parts.models else None
     model = parts.reference(server, policy, parts.models, unnamed)

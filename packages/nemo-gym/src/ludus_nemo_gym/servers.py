@@ -84,6 +84,20 @@ def has_typed_sessions(tree: Tree, resources: str) -> bool:
     return any(plays(front, resources) for front in fronts)
 
 
+def turn_server(tree: Tree, agent: ServerEntry) -> Tree | None:
+    """The environment server that opens the sessions of an agent, which has no resources server of its own.
+
+    Only what the agent's sessions need of its block.
+    """
+    if any(kind == RESOURCES for _, kind, _ in references(agent.block)):
+        return None
+    fronts = (front for front in environment_servers(tree) if front.implementation.startswith("single_agent_turn"))
+    block = next((front.block for front in fronts if agent.name in fronted_agents(front.block)), None)
+    if block is None:
+        return None
+    return {key: block[key] for key in ("resources_server", "resources_tool_transports") if key in block}
+
+
 def fronted_resources(tree: Tree, agent: str) -> Any:
     """The resources server of the environment server in front of an agent; None if there is none."""
     fronts = (front.block for front in environment_servers(tree) if agent in fronted_agents(front.block))

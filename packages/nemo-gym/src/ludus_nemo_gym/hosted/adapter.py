@@ -22,7 +22,14 @@ from ludus_nemo_gym.hosted.task_rows import FLAT_ROWS, holds_tasks
 from ludus_nemo_gym.hosted.wired import wired_environment
 from ludus_nemo_gym.names import AGENT_SETTINGS, AGENT_TYPES, AGENTS, LICENCE_OF, RESOURCES
 from ludus_nemo_gym.search_paths import also_searched
-from ludus_nemo_gym.servers import ServerEntry, environment_servers, fronted_agents, has_typed_sessions, plays
+from ludus_nemo_gym.servers import (
+    ServerEntry,
+    environment_servers,
+    fronted_agents,
+    has_typed_sessions,
+    plays,
+    turn_server,
+)
 from ludus_nemo_gym.trees import Tree
 
 _MISSING_AGENT = "ludus_nemo_gym.hosted.missing_agent:MissingAgent"
@@ -223,7 +230,9 @@ def _settings_of(config: GymConfig, agent: ServerEntry, source: ServerSource) ->
 
 def _agent_settings(config: GymConfig, agent: ServerEntry, source: ServerSource) -> Tree:
     block = {key: value for key, value in agent.block.items() if key != "datasets"}
-    return {"source": source, "instance": agent.name, "block": block, "tree": _without(config.tree, agent.name)}
+    settings = {"source": source, "instance": agent.name, "block": block, "tree": _without(config.tree, agent.name)}
+    front = turn_server(config.tree, agent)
+    return {**settings, "environment_server": front} if front is not None else settings
 
 
 def _datasets(servers: list[ServerEntry], source: ServerSource) -> list[Dataset]:

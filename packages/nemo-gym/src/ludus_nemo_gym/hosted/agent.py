@@ -26,6 +26,7 @@ from ludus_nemo_gym.hosted.front import Front, PlayedRollout
 from ludus_nemo_gym.hosted.model_servers import HOST, FailedCalls, model_servers
 from ludus_nemo_gym.hosted.resources import HostedResources, verify_responses
 from ludus_nemo_gym.hosted.settings import HostedSettings
+from ludus_nemo_gym.hosted.turns import answer_in_session
 from ludus_nemo_gym.names import MODELS, POLICY_FIELDS, POLICY_SERVER, RESOURCES, ROLLOUTS_IN_PATHS
 from ludus_nemo_gym.servers import references
 from ludus_nemo_gym.trees import Tree
@@ -43,6 +44,8 @@ class HostedAgent(Agent):
         model_config = ConfigDict(extra="allow")
         part = "agent"
 
+        #: the environment server in front of it that opens its sessions, if it has no resources server of its own
+        environment_server: dict[str, Any] = {}
         #: the most model calls of a rollout
         max_model_calls: PositiveInt = 1000
 
@@ -112,6 +115,8 @@ class HostedAgent(Agent):
     async def _run(self, episode: Episode, rollout: PlayedRollout) -> str:
         client, job = self._client, episode.job
         assert client is not None
+        if self.config.environment_server:
+            return await self._answer(episode, rollout, client)
         indices = {"_ng_task_index": _number(job.task_id), "_ng_rollout_index": job.repeat}
         row = {**indices, **job.row, "_ng_rollout_id": rollout.key}
         reply = await client.post("/run", encode(row), {ROLLOUT: rollout.key})
@@ -127,6 +132,20 @@ class HostedAgent(Agent):
         _take_over(episode, Response.checked(result.get("response")))
         episode.resources = _Judged(episode.resources, verdict)  # type: ignore[assignment]
         return rollout.stop_reason or str(result.get("stop_reason") or "completed")
+
+    async def _answer(self, episode: Episode, rollout: PlayedRollout, client: Client) -> str:
+        """Let the agent answer the prompt in a session. The episode asks for the verdict itself."""
+        front, seeded = self.config.environment_server, getattr(episode.resources, "seeded", None)
+        url = f"{rollout.url}/ng-rollout/{rollout.key}"
+        try:
+            answer = await answer_in_session(client, front, rollout.key, url, episode.job.row, seeded)
+        except Failure as failure:
+            raise rollout.failed() or self._failed_call(episode, rollout.key) or failure from None
+        if (failed := rollout.failed() or self._failed_call(episode, rollout.key)) is not None:
+            raise failed
+        rollout.settle()
+        _take_over(episode, Response.checked(answer))
+        return rollout.stop_reason or "completed"
 
     def _failed_call(self, episode: Episode, rollout: str) -> Failure | None:
         """A call of a judge or a simulated user that failed, of the agent or of its hosted resources."""
