@@ -14,6 +14,8 @@ import lazily
 import pytest
 from mcp_sessions import outputs, play
 
+import ludus
+
 lazily.needs("mcp", "pip install 'ludus-gym[mcp]'")
 
 TOOL = {"name": "add", "inputSchema": {"type": "object"}}
@@ -138,6 +140,14 @@ def test_a_redirect_is_not_followed_and_the_key_stays_here(method: str, monkeypa
     assert rollout.error is not None
     assert rollout.error.kind == "bad_response"
     assert heard == []
+
+
+def test_an_address_without_a_server_is_not_called_a_models() -> None:
+    with (
+        hostile("initialize", lambda handler, _: handler.reply(b"gone", 404)) as url,
+        pytest.raises(ludus.UserError, match="404: gone. Check the URL, and the name of the model if it is one"),
+    ):
+        play({"url": url}, "5")
 
 
 def test_the_first_of_several_answers_to_a_call_counts() -> None:

@@ -94,7 +94,7 @@ FAILURE_KINDS = {
     ),
     "http_404": FailureKind(
         "the server knows no such address or model",
-        "Check the URL and the model's name",
+        "Check the URL, and the name of the model if it is one",
         stops_run=True,
         costs_attempt=False,
     ),
