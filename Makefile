@@ -48,9 +48,9 @@ demo: $(VENV)/demo
 check: $(VENV)/installed
 	$(BIN)/python tests/check.py
 
-# What some tests need besides: programs of the system, torch, axe-core, other projects' clients. What cannot be had is
-# left out, and its tests are skipped with the reason. Packages of the system, of .venv and of other projects' clients
-# arrive side by side; npm may come with the first, and torch follows the second.
+# What some tests need besides: programs of the system, torch, Sphinx, axe-core, other projects' clients. What cannot be
+# had is left out, and its tests are skipped with the reason. Packages of the system, of .venv and of other projects'
+# clients arrive side by side; npm may come with the first, torch and Sphinx follow the second.
 test-set-up:
 	@{ sh tools/system_packages.sh; $(MAKE) --no-print-directory $(AXE) || \
 		echo "axe-core could not be installed: the test for barriers is skipped"; } & \
@@ -61,6 +61,8 @@ test-set-up:
 	$(MAKE) --no-print-directory $(VENV)/installed; installed=$$?; \
 	[ $$installed -ne 0 ] || $(MAKE) --no-print-directory train || \
 		echo "torch could not be installed: tests that need it are skipped"; \
+	[ $$installed -ne 0 ] || $(MAKE) --no-print-directory $(VENV)/docs || \
+		echo "Sphinx could not be installed: the tests of the site are skipped"; \
 	[ $$installed -ne 0 ] || $(BIN)/ludus harness install pi || \
 		echo "no agent program from npm: tests that need one are skipped"; \
 	wait; exit $$installed
@@ -188,7 +190,7 @@ $(VENV)/docs: $(VENV)/installed
 docs: $(VENV)/docs
 	$(BIN)/python docs/_ext/site_build.py build/docs
 
-# The code, the commands and the links of the pages, and the site itself. All but the site is part of make test.
+# The code, the commands and the links of the pages, and the site itself. All of it is part of make test.
 test-docs: $(VENV)/docs
 	$(BIN)/python -m pytest tests/docs
 

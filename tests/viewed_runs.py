@@ -96,7 +96,7 @@ def refund_rollout(task: int, repeat: int, rng: random.Random) -> Rollout:
         prompt=prompt,
         stop_reason="completed" if good else rng.choice(["completed", "max_steps"]),
         calls=_calls(task, repeat, rng),
-        components={"found the order": float(good), "polite": 1.0, "policy": reward, "too long": -0.25},
+        components={"found the order": 0.75 * good, "polite": 0.5 if reward else 0.25, "too long": -0.25},
         steps=len(items),
         expected=order,
         extracted_order=order if good else "unknown",

@@ -94,6 +94,7 @@ def test_a_setting_without_its_part_is_told_which_part_has_it(shop, setting, hin
         ("first_policy:WORDS", "WORDS is not a function. Name a function of first_policy: answer"),
         ("first_policy.py:answer", "Write a module without its suffix: scripted:first_policy:answer"),
         ("elsewhere:f", "A module is a file elsewhere.py in this folder, or an installed package"),
+        ("inside.elsewhere:f", "A module is a file inside/elsewhere.py in this folder, or an installed package"),
         ("second_policy:f", "No module named 'not_installed_here'. second_policy imports it: install it"),
     ],
 )

@@ -113,7 +113,7 @@ def test_a_rollout_has_its_repeats_its_place_and_its_time(visitor: Visitor, keys
     assert found["timings"]["model"] > 0
     assert [stage for _, stage, _, _ in found["steps"]] == "open model tool model tool model verify".split()
     assert "steps" not in found["timings"]
-    assert found["verdict"]["reward_components"]["polite"] == 1
+    assert found["verdict"]["reward_components"]["polite"] == 0.5
     assert "prompt_ids" not in found["calls"][0]
 
 
