@@ -124,7 +124,8 @@ def _module_hint(module: str, function: str, error: ModuleNotFoundError) -> str:
     similar = difflib.get_close_matches(module, beside, n=1)
     if similar:
         return f"Did you mean scripted:{similar[0]}:{function or 'FUNCTION'}?"
-    return f"{_HINT}. A module is a file {module}.py in this folder, or an installed package"
+    file = module.replace(".", "/")
+    return f"{_HINT}. A module is a file {file}.py in this folder, or an installed package"
 
 
 def _items(turn: dict[str, Any], number: int) -> list[Item]:
