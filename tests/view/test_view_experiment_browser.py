@@ -31,6 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     viewed_runs.write_run(made / "shop" / "first", tasks=12)
     viewed_runs.write_run(made / "shop" / "second", tasks=12, seed=2)
     viewed_runs.write_run(made / "shop" / "third", tasks=12, seed=3)
+    viewed_runs.write_judged_run(made / "plain" / "judged")
     return made
 
 
@@ -138,6 +139,12 @@ def test_the_names_of_runs_stay_readable_beside_many_settings(tab: Tab, folder: 
     name = tab.page.locator("table.settings tbody tr:first-child td:nth-child(2)").bounding_box()
     assert name is not None
     assert name["width"] >= 220
+
+
+def test_a_curve_that_has_no_point_on_the_axis_says_so(tab: Tab, folder: Path):
+    tab.open(f"/experiment?at={quote(str(folder))}&axis=step", ".curves li:has-text('plain/judged')")
+    assert tab.text(".curves li:has-text('plain/judged')").endswith("no checkpoint")
+    assert "no checkpoint" not in tab.text(".curves li:has-text('demo/trained')")
 
 
 def test_one_task_is_drawn_over_checkpoints_and_leads_to_its_rollouts(tab: Tab, folder: Path):

@@ -76,7 +76,8 @@ export function Experiment({ given }: { given: Record<string, string> }) {
           const last = known[known.length - 1];
           return <li key={curve.name}><label><input type="checkbox" checked={!hidden.includes(curve.name)} onChange={() => setHidden(toggle(curve.name, hidden))} />
             <svg class="key" viewBox="0 0 22 8" aria-hidden="true"><path class={`line k${style % COLOURS} d${Math.floor(style / COLOURS) % 3}`} d="M0 4H22" /></svg>
-            <span>{visible(curve.name)}</span></label> <span class="quiet small">{known.length > 1 && `${reward(known[0].value![0])} → `}{last ? reward(last.value![0]) : "no value"}</span></li>;
+            <span>{visible(curve.name)}</span></label> <span class="quiet small">{known.length > 0 && !known.some((point) => axis[2](point) !== null) ? `no ${axis[1]}`
+              : <>{known.length > 1 && `${reward(known[0].value![0])} → `}{last ? reward(last.value![0]) : "no value"}</>}</span></li>;
         })}</ul>
         {lines.filter((line) => line.points.length).length > COLOURS && <p class="quiet small">Bands are drawn for up to {COLOURS} curves: untick some.</p>}
         {marks && <p class="quiet small"><svg class="key" viewBox="0 0 22 8" aria-hidden="true"><path class="new-verifier" d="M11 0V8" /></svg> Another verifier judges from here: rewards before and after it are not comparable.</p>}
