@@ -70,9 +70,10 @@ test-set-up:
 # All tests: first, shortly, as a machine without sandboxes, browser and Node would run them, then with all that is
 # there. On several cores, a file at a time, so that what a file sets up once is set up once, and one process more than
 # there are cores, because tests also wait. More threads of torch would only wait for each other. Ends with what was
-# skipped and why, the names of the tests that failed, also where pytest did not get to its end, and the time by room.
+# skipped and why, the names of the tests that failed, also where pytest did not get to its end, and the time by room; the
+# 20 slowest tests come before that.
 TESTERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-IN_PARALLEL := -rN --numprocesses $(TESTERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+IN_PARALLEL := -rN --durations 20 --numprocesses $(TESTERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 test: test-set-up
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bare.py $(IN_PARALLEL); bare=$$?; \
 	OMP_NUM_THREADS=1 $(BIN)/python tests/suite.py $(IN_PARALLEL) && exit $$bare
