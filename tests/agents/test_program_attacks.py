@@ -23,16 +23,18 @@ from ludus.response import Response, message
 
 
 class Slow(Model):
-    """Answers when `go` is set. `asked` counts the calls."""
+    """Answers when `go` is set. `asked` counts the calls, and `fields` are those of the last one."""
 
     name = "slow"
 
     def __init__(self) -> None:
         self.asked = 0
+        self.fields: set[str] = set()
         self.go = threading.Event()
 
     async def respond(self, request: Request) -> Response:
         self.asked += 1
+        self.fields = set(request.params)
         while not self.go.is_set():  # noqa: ASYNC110 (set by another thread)
             await asyncio.sleep(0.01)
         return Response.of(message("Yes."))
@@ -120,6 +122,33 @@ def test_a_program_cannot_bring_token_ids_or_a_verdict() -> None:
         assert status == 200
         program.settle()
         assert b"token_ids" not in orjson.dumps([thread.to_row() for thread in program._conversations.threads()])
+
+
+#: What a program could write to get another model, other samples, or the conversation of another rollout.
+FOREIGN: dict[str, Any] = {
+    "metadata": {"extra_body": '{"model": "stronger", "temperature": 0}', "chat_template_kwargs": "{}"},
+    "extra_body": {"model": "stronger"},
+    "chat_template_kwargs": {"enable_thinking": False},
+    "logit_bias": {"7": 100},
+    "min_tokens": 1000,
+    "ignore_eos": True,
+    "repetition_penalty": 1.5,
+    "guided_regex": "yes",
+    "user": "somebody",
+    "priority": -1,
+}
+
+
+@pytest.mark.parametrize("path", [path for path in REQUESTS if "v1beta" not in path])
+def test_a_program_cannot_choose_another_model_or_how_answers_are_sampled(path: str) -> None:
+    model = Slow()
+    model.go.set()
+    with proxied(model) as program:
+        metadata = FOREIGN["metadata"] if "messages" not in path else {"user_id": "somebody"}
+        status, body = post(program, path, {**REQUESTS[path], **FOREIGN, "metadata": metadata})
+        assert status == 200, body
+        assert model.fields == set()
+        assert program.asked_sampling.keys() >= {"logit_bias", "chat_template_kwargs"}
 
 
 def test_wrong_bodies_are_refused_and_cost_no_call() -> None:

@@ -36,6 +36,11 @@ from ludus.tokens import tokens_from_items
 SAMPLING = frozenset(
     {"temperature", "top_p", "top_k", "max_output_tokens", "seed", "presence_penalty", "frequency_penalty"}
 )
+#: What else of a request reaches the model. A program that a policy commands could add anything, such as another model.
+PASSED_ON = frozenset({"instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning", "include"})
+PASSED_ON |= {"stop", "prompt_cache_key"}
+_OPERATORS = SAMPLING | {"metadata"}  # of a row: `metadata` may hold an `extra_body` for the model's server
+_ABOUT_CALLER = {"metadata", "user", "safety_identifier", "client_metadata"}
 FAILURES = 3  # failed calls in a row after which a program may end: it would try again for minutes
 #: The most bytes of a program's conversations. Each counts as its longest request, so a long history counts once.
 HISTORY_BYTES = 128 << 20
@@ -328,10 +333,10 @@ class ProgramCalls:
         asked = {key: value for key, value in body.items() if key not in TRANSPORT and value is not None}
         if not self.sampling_is_operators:
             return asked
-        own = {key: value for key, value in self._episode.params.items() if key in SAMPLING and value is not None}
-        for key in SAMPLING & asked.keys():
-            self.asked_sampling.setdefault(key, asked.pop(key))
-        return {**asked, **own}
+        own = {key: value for key, value in self._episode.params.items() if key in _OPERATORS and value is not None}
+        for key in sorted(asked.keys() - PASSED_ON - _ABOUT_CALLER):
+            self.asked_sampling.setdefault(key, asked[key])
+        return {**{key: value for key, value in asked.items() if key in PASSED_ON}, **own}
 
 
 def _tokens_of(response: Response, items: list[Item], params: Body) -> int:
