@@ -98,6 +98,15 @@ def test_a_policy_that_kills_its_own_program_is_judged_by_what_it_left(command: 
     assert (rollout.outcome, rollout.reward) == (Outcome.COMPLETED, reward)
 
 
+@needs_sandbox()
+@needs_harness("qwen-code")
+def test_an_answer_that_a_program_cannot_use_gets_its_verdict() -> None:
+    rollout = played("qwen-code", ScriptedModel([""]))  # the program asks twice more, and ends with exit code 1
+    assert (rollout.outcome, rollout.reward, rollout.stop_reason) == (Outcome.COMPLETED, 0.0, "program_ended")
+    assert rollout.response is not None
+    assert "empty response" in rollout.response.data["metadata"]["program_error"]
+
+
 @pytest.mark.slow  # the program needs time for its first call on a busy machine, and then waits for the limit
 @needs_sandbox()
 @needs_harness("pi")

@@ -18,8 +18,9 @@ from waiting import until
 
 from ludus.agents.command_proxy import AT_ONCE
 from ludus.agents.program_calls import ProgramCalls
+from ludus.errors import Failure
 from ludus.model import Model, Request
-from ludus.response import Response, message
+from ludus.response import Response, message, texts_of
 
 
 class Slow(Model):
@@ -149,6 +150,90 @@ def test_a_program_cannot_choose_another_model_or_how_answers_are_sampled(path: 
         assert status == 200, body
         assert model.fields == set()
         assert program.asked_sampling.keys() >= {"logit_bias", "chat_template_kwargs"}
+
+
+class Breakable(Slow):
+    """A model whose server refuses requests that say `break`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go.set()
+
+    async def respond(self, request: Request) -> Response:
+        if any("break" in texts_of(item) for item in request.input):
+            self.asked += 1
+            raise Failure("http_400", "no template can render this")
+        return await super().respond(request)
+
+
+def test_a_policy_cannot_fail_its_rollout_with_requests_that_the_models_server_refuses() -> None:
+    with proxied(Breakable(), max_calls=5, beside_policy=True) as program:
+        assert post(program, "/v1/responses", {"input": "hi"})[0] == 200
+        history = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Yes."}]
+        broken = [{"input": [*history, {"role": "user", "content": f"break {n}"}]} for n in range(5)]
+        assert [post(program, "/v1/responses", body)[0] for body in broken] == [400] * 5
+        assert (program.model.asked, program.reason("it", "")) == (5, "max_steps")  # type: ignore[attr-defined]
+    with proxied(Breakable(), beside_policy=True) as program:
+        assert post(program, "/v1/responses", {"input": "hi"})[0] == 200
+        assert [post(program, "/v1/responses", body)[0] for body in broken] == [400] * 5
+        assert not program.stop.is_set()
+        assert program.reason("it", "") == "completed"
+        assert program.reason("it", ": exit code 1") == "program_ended"
+
+
+def test_a_server_that_refuses_a_programs_first_request_fails_the_rollout() -> None:
+    with proxied(Breakable(), beside_policy=True) as program:
+        assert post(program, "/v1/responses", {"input": "break"})[0] == 400
+        with pytest.raises(Failure, match="no template"):
+            program.reason("it", "")
+
+
+def test_a_program_that_fails_at_an_answer_of_the_model_is_judged() -> None:
+    with proxied(Breakable(), beside_policy=True) as program:
+        assert post(program, "/v1/responses", {"input": "hi"})[0] == 200
+        assert program.reason("it", ": exit code 1: the answer is empty") == "program_ended"
+
+
+URL = "http://169.254.169.254/latest?secret=1"
+PICTURES: dict[str, Any] = {
+    "/v1/responses": {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "URL"}]}]},
+    "/v1/chat/completions": {
+        "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "URL"}}]}]
+    },
+    "/v1/messages": {
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "URL"}}]}],
+    },
+    "tool": {
+        "input": [
+            {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image", "image_url": "URL"}]}
+        ]
+    },
+    "file": {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "URL"}]}]},
+}
+
+
+@pytest.mark.parametrize("place", PICTURES)
+def test_a_policy_cannot_send_the_models_server_to_other_hosts(place: str) -> None:
+    path = place if place.startswith("/") else "/v1/responses"
+    data = "data:image/png;base64,iVBORw0KGgo="
+    with proxied(Breakable(), beside_policy=True) as program:
+        elsewhere, own = (orjson.dumps(PICTURES[place]).replace(b"URL", url.encode()) for url in (URL, data))
+        status, body = post(program, path, elsewhere)
+        assert (status, program.model.asked) == (400, 0), body  # type: ignore[attr-defined]
+        if "messages" not in place:
+            assert b"data URL" in body
+            assert post(program, path, own)[0] == 200
+
+
+def test_a_policy_cannot_name_what_another_rollout_stored_at_the_models_server() -> None:
+    with proxied(Breakable(), beside_policy=True) as program:
+        for item in (
+            {"type": "item_reference", "id": "rs_1"},
+            {"role": "user", "content": [{"type": "input_file", "file_id": "f"}]},
+        ):
+            assert post(program, "/v1/responses", {"input": [item]})[0] == 400, item
+        assert program.model.asked == 0  # type: ignore[attr-defined]
 
 
 def test_wrong_bodies_are_refused_and_cost_no_call() -> None:

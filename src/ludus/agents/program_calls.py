@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from ludus.agents.program_conversation import ProgramConversation, Turn
 from ludus.agents.program_journal import ProgramJournal
 from ludus.agents.program_threads import ProgramConversations
-from ludus.agents.stored_responses import StoredResponses
+from ludus.agents.stored_responses import StoredResponses, refuse_elsewhere
 from ludus.agents.volatile import VolatileText
 from ludus.dialects.client_tools import ClientTools, function_items
 from ludus.dialects.errors import CONTEXT_LENGTH
@@ -41,6 +41,7 @@ PASSED_ON = frozenset({"instructions", "tools", "tool_choice", "parallel_tool_ca
 PASSED_ON |= {"stop", "prompt_cache_key"}
 _OPERATORS = SAMPLING | {"metadata"}  # of a row: `metadata` may hold an `extra_body` for the model's server
 _ABOUT_CALLER = {"metadata", "user", "safety_identifier", "client_metadata"}
+_WRONG = {"bad_request", "http_400", "http_413", "http_422"}  # a request that a model's command may have written
 FAILURES = 3  # failed calls in a row after which a program may end: it would try again for minutes
 #: The most bytes of a program's conversations. Each counts as its longest request, so a long history counts once.
 HISTORY_BYTES = 128 << 20
@@ -88,6 +89,7 @@ class ProgramCalls:
         *,
         token_budget: int | None = None,
         restores: bool = True,
+        beside_policy: bool = False,
         is_side: Callable[[str], bool] | None = None,
         volatile: VolatileText | None = None,
     ) -> None:
@@ -107,7 +109,10 @@ class ProgramCalls:
         self.dropped_tools: set[str] = set()
         self.dialects: set[str] = set()  #: of the routes that the program called
         self.tool_failure: Failure | None = None  #: why a tool of the task could not run
-        self.has_acted = False  #: whether an answer had calls, so that the program may have run the model's commands
+        self.has_played = False  #: whether the model has answered: what the program does then may be the model's doing
+        self.refused = 0  #: calls of a program beside its policy that the model's server found wrong
+        self.error = ""  #: how the program ended, if that was an error
+        self._beside_policy = beside_policy  # commands of the model run beside the program, and may use its key
         self.model_seconds = 0.0  #: how long the program waited for the model
         self.stop = asyncio.Event()  #: set when no further call can be answered: the program may end
         self._waiting, self._asked_at = 0, 0.0  # calls that the model has not answered, and since when
@@ -152,13 +157,13 @@ class ProgramCalls:
 
     async def _wait_for_a_step(self) -> None:
         """Wait while the calls under way may be the last ones that the settings allow."""
-        while self._answering and self.calls + self.too_long + len(self._answering) >= self._max_calls:
+        while self._answering and self._steps + len(self._answering) >= self._max_calls:
             await asyncio.wait(self._answering, return_when=asyncio.FIRST_COMPLETED)
 
     def _refuse_beyond_limits(self) -> None:
         """Refuse a call after the last one that the settings allow. The program may end then."""
         self._refuse_large_histories()
-        if self.calls + self.too_long >= self._max_calls:
+        if self._steps >= self._max_calls:
             self._reached, spent = "max_steps", f"made all of its {self._max_calls} model calls"
         elif self._token_budget is not None and self.tokens >= self._token_budget:
             self._reached, spent = "token_budget", f"used {self.tokens:,} of its {self._token_budget:,} tokens"
@@ -177,21 +182,27 @@ class ProgramCalls:
             raise Refusal(400, f"the conversations of this rollout have {kept:,} bytes, {most}: repeat earlier ones")
 
     @property
+    def _steps(self) -> int:
+        return self.calls + self.too_long + self.refused
+
+    @property
     def stop_reason(self) -> str | None:
         """The limit that the rollout reached, if it did: of its calls, its tokens or its prompt."""
         return self._reached or ("max_output_tokens" if self._conversations.too_long() else None)
 
-    def reason(self, name: str, error: str, *, beside_policy: bool = False) -> str:
+    def reason(self, name: str, error: str) -> str:
         """Why the rollout stopped; raises its failure. `error` says how the program ended, if it was with an error.
 
-        A model whose commands run beside the program can end it, and gets a verdict on what it left all the same.
+        A model whose commands run beside the program can end it, and some programs fail at an empty answer. Such a
+        model gets a verdict on what it left all the same.
         """
+        self.error = error
         if self.stop_reason is not None:  # most programs end with an error then: the model's doing
             return self.stop_reason
         if (failure := self.failure or self.tool_failure) is not None:  # some programs end well all the same
             raise failure
         if error and not self.too_long:
-            if beside_policy and self.has_acted:
+            if self._beside_policy and self.has_played:
                 return "program_ended"
             raise Failure("exit", f"{name} ended{error}")
         if error:  # some programs shorten a prompt that was too long, go on, and still report the refusal at their end
@@ -269,6 +280,8 @@ class ProgramCalls:
             async with conversation.lock:
                 pass
             conversation, turn = self._conversations.join(items, params)
+        if self._beside_policy:
+            refuse_elsewhere(turn.items[turn.known :])
         conversation.bytes = max(conversation.bytes, size)
         self._refuse_large_histories()
         async with conversation.lock:
@@ -280,7 +293,7 @@ class ProgramCalls:
                 self.journal.record(conversation, turn, response, params.get("tools"))
             conversation.take(items, turn, response)
             self.calls += 1
-            self.has_acted = self.has_acted or bool(response.function_calls)
+            self.has_played = self.has_played or not conversation.is_side
             if self._token_budget is not None:
                 self.tokens += _tokens_of(response, turn.items, params)
             self.restored += turn.changed
@@ -313,6 +326,9 @@ class ProgramCalls:
             response: Response = await step("model", episode.limits.model, episode.model.respond(request))
             refuse_aborted(response)
         except Failure as error:
+            if self._beside_policy and self.has_played and error.kind in _WRONG:
+                self.refused += 1
+                raise
             conversation.failure = error
             self._failures.append(error)
             if len(self._failures) >= FAILURES:

@@ -81,6 +81,19 @@ class StoredResponses:
         return [item for turn in reversed(turns) for item in turn]
 
 
+def refuse_elsewhere(items: list[Item]) -> None:
+    """Refuse what the model's server would fetch or look up: a policy could reach other hosts and rollouts with it."""
+    for item in items:
+        if item.get("type") == "item_reference":
+            raise Refusal(400, "an item_reference names what only OpenAI's servers keep: send the item itself")
+        contents = (item.get("content"), item.get("output"))
+        parts = [part for content in contents for part in (content if isinstance(content, list) else [content])]
+        for key, value in [entry for part in parts if isinstance(part, dict) for entry in part.items()]:
+            url = value.get("url") if isinstance(value, dict) else value
+            if value and (key == "file_id" or (key.endswith("_url") and not str(url).startswith("data:"))):
+                raise Refusal(400, f"{key} names what is elsewhere, {str(url)[:80]!r}: send it as a data URL")
+
+
 def _items(body: Body) -> list[Item]:
     content = body.get("input")
     if isinstance(content, str):

@@ -140,6 +140,7 @@ class HarnessAgent(Agent):
             self.config.max_steps,
             token_budget=self.config.token_budget,
             restores=restores,
+            beside_policy=True,
             is_side=harness.declaration.is_side,
             volatile=VolatileText(harness.declaration.volatile),
         ) as program:
@@ -148,7 +149,8 @@ class HarnessAgent(Agent):
             reason = await episode.step("agent", episode.limits.rollout, work)
             program.settle()
             note_changes(episode, program)
-            episode.note(harness=harness.declaration.label, dialects=", ".join(sorted(program.dialects)))
+            ended = {"program_error": program.error} if reason == "program_ended" else {}
+            episode.note(harness=harness.declaration.label, dialects=", ".join(sorted(program.dialects)), **ended)
             return reason
 
     def _serves_tools(self, resources: type[Any]) -> bool:
@@ -205,13 +207,13 @@ class HarnessAgent(Agent):
         await sandbox.close_routes()
         await sandbox.exec(["rm", "-rf", PROGRAM_HOME])
         if result.timed_out and program.stop_reason is None and (program.failure or program.tool_failure) is None:
-            is_policys = program.has_acted and program.model_seconds < seconds / 2
+            is_policys = program.has_played and program.model_seconds < seconds / 2
             if is_policys or (place.seconds < most and program.calls):
                 return "timeout"
             raise Failure("timeout", f"{declaration.label} did not end within {seconds:.0f} s")
         said = " ".join((result.stderr.decode(errors="replace").strip() or result.text).split())[-500:]
         error = "" if result.exit_code in declaration.exit_codes else f": {result.why}: {without_keys_and_paths(said)}"
-        return program.reason(declaration.label, error, beside_policy=True)
+        return program.reason(declaration.label, error)
 
 
 def _require_mcp(declaration: Declaration) -> Declaration:
