@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from harness_runs import needs_harness
 
+from ludus.agents.harness.checking import PROMPT, checked_environment
 from ludus.agents.harness.declaration import declared
 from ludus.testing import needs_sandbox
 
@@ -19,6 +21,7 @@ name: mine
 install: {npm: mine, version: 1.0.0}
 dialect: chat
 command: [mine]
+files: {"{home}/url": "{url}", "{home}/key": "{key}"}
 """
 
 #: Stands for npm: notes each installation, and takes so long that two would overlap.
@@ -101,6 +104,44 @@ def test_checking_what_is_not_installed_says_what_to_type(tmp_path: Path) -> Non
     code, _, errors = said(tmp_path, "check", "pi")
     assert code == 2
     assert "ludus harness install pi" in errors
+
+
+def checked(tmp_path: Path, script: str) -> dict[str, str]:
+    """What the check finds wrong with a program that is a shell script."""
+    place = tmp_path / "cache/harness/mine-1.0.0"
+    (place / "node_modules/.bin").mkdir(parents=True)
+    (place / "node_modules/.bin/mine").write_text(f"#!/bin/sh\n{script}\n")
+    (place / "node_modules/.bin/mine").chmod(0o755)
+    (place / ".installed").touch()
+    code, output, errors = said(tmp_path, "check", "mine.yaml", "--json")
+    assert code == 1, errors
+    return {question: found["why"] for question, found in json.loads(output)["answers"].items() if not found["passed"]}
+
+
+@needs_sandbox()
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_check_shows_what_a_program_said_that_never_called_the_model(tmp_path: Path, code: int) -> None:
+    wrong = checked(tmp_path, f"printf '\\033[31mNot logged in\\033[0m: run mine login'; exit {code}")
+    assert wrong.pop("calls the model").endswith(": Not logged in: run mine login")
+    assert set(wrong.values()) == {"not known without a call"}
+    assert "leaves nothing else" in wrong, "nobody looked"
+
+
+SHELL = 'curl -s "$URL/v1/chat/completions" -H "Authorization: Bearer $KEY" -H "Content-Type: application/json" -d "$BODY"'
+
+
+@needs_sandbox()
+def test_the_check_shows_which_tools_a_program_offers_and_how_it_ended(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "run_it", "parameters": {"type": "object"}}}
+    asked = {"model": "m", "messages": [{"role": "user", "content": PROMPT}], "tools": [tool]}
+    given = f"URL=$(cat url) KEY=$(cat key) BODY='{json.dumps(asked)}'; "
+    wrong = checked(tmp_path, f"cd /tmp/harness; {given}{SHELL} > answer; echo I break >&2; exit 3")
+    assert wrong["runs commands"] == "there is no hello.txt: write `shell: {tool: NAME}`. The program offers: run_it"
+    assert wrong["ends by itself"] == "the rollout stopped: program_ended: exit code 3: I break"
+
+
+def test_a_check_of_a_program_that_hangs_ends_within_minutes() -> None:
+    assert checked_environment("pi").limits.rollout <= 300
 
 
 def test_a_misspelt_name_is_asked_about(tmp_path: Path) -> None:

@@ -116,7 +116,8 @@ class CommandAgent(Agent):
             _kill(process)
             await process.wait()
         said = _last_line(errors) or _last_line(output)
-        return program.reason("the program", f" with status {process.returncode}: {said}" if process.returncode else "")
+        said = f": {said}" if said else ""
+        return program.reason("the program", f" with status {process.returncode}{said}" * bool(process.returncode), said)
 
     def _environment(self, program: ProgramCalls, folder: Path) -> dict[str, str]:
         names = (*PASSED_ON, *self.config.pass_env)

@@ -190,8 +190,10 @@ class ProgramCalls:
         """The limit that the rollout reached, if it did: of its calls, its tokens or its prompt."""
         return self._reached or ("max_output_tokens" if self._conversations.too_long() else None)
 
-    def reason(self, name: str, error: str) -> str:
+    def reason(self, name: str, error: str, said: str = "") -> str:
         """Why the rollout stopped; raises its failure. `error` says how the program ended, if it was with an error.
+
+        `said` is what it printed.
 
         A model whose commands run beside the program can end it, and some programs fail at an empty answer. Such a
         model gets a verdict on what it left all the same.
@@ -209,7 +211,7 @@ class ProgramCalls:
             last = self._conversations.last_answer()
             return "max_output_tokens" if last is None or last.function_calls else "completed"
         if not self.calls:
-            raise Failure("no_calls", f"{name} never called the model")
+            raise Failure("no_calls", f"{name} never called the model{said}")
         return "completed"
 
     @property

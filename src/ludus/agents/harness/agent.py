@@ -8,6 +8,7 @@ a sandbox gets one for the program.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from ludus.rollout import Job
 from ludus.runtime.keys import without_keys_and_paths
 from ludus.sandbox.choice import make_provider
 from ludus.sandbox.equipment import Equipment, EquippedProvider
-from ludus.sandbox.protocol import HOME, Sandbox, SandboxProvider, SandboxSpec
+from ludus.sandbox.protocol import HOME, ExecResult, Sandbox, SandboxProvider, SandboxSpec
 from ludus.sandbox.resources import SandboxResources, SandboxSettings
 from ludus.task import derive_seed
 
@@ -42,6 +43,7 @@ OWN_TIME = 0.9
 
 KEPT_OUTPUT = 64 << 10
 
+_TERMINAL_CODES = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -206,14 +208,21 @@ class HarnessAgent(Agent):
             await sandbox.exec([filled_in(word, values) for word in declaration.cleanup], cwd=values["workdir"])
         await sandbox.close_routes()
         await sandbox.exec(["rm", "-rf", PROGRAM_HOME])
+        said = _said(result)
         if result.timed_out and program.stop_reason is None and (program.failure or program.tool_failure) is None:
             is_policys = program.has_played and program.model_seconds < seconds / 2
             if is_policys or (place.seconds < most and program.calls):
                 return "timeout"
-            raise Failure("timeout", f"{declaration.label} did not end within {seconds:.0f} s")
-        said = " ".join((result.stderr.decode(errors="replace").strip() or result.text).split())[-500:]
-        error = "" if result.exit_code in declaration.exit_codes else f": {result.why}: {without_keys_and_paths(said)}"
-        return program.reason(declaration.label, error)
+            raise Failure("timeout", f"{declaration.label} did not end within {seconds:.0f} s{said}")
+        error = "" if result.exit_code in declaration.exit_codes else f": {result.why}{said}"
+        return program.reason(declaration.label, error, said)
+
+
+def _said(result: ExecResult) -> str:
+    """The end of what a program printed, in one line after a colon."""
+    printed = result.stderr.decode(errors="replace").strip() or result.text
+    said = without_keys_and_paths(" ".join(_TERMINAL_CODES.sub("", printed).split())[-500:])
+    return f": {said}" if said else ""
 
 
 def _require_mcp(declaration: Declaration) -> Declaration:

@@ -12,6 +12,7 @@ from typing import Any
 from ludus.agents.harness.agent import HarnessAgent
 from ludus.agents.harness.declaration import Declaration
 from ludus.environment import Environment
+from ludus.episode import Limits
 from ludus.outcome import Verdict
 from ludus.response import Response, texts_of
 from ludus.rollout import Rollout
@@ -24,8 +25,11 @@ PROMPT = "Append the line hi to the file hello.txt."
 ROW = {"responses_create_params": {"input": PROMPT}}
 COMMANDS = ("echo hi >> hello.txt",) * 2
 
+#: How long a check may take. A program that hangs would wait for an hour.
+SECONDS = 300.0
+
 _NOT_ASKED = "the model was not asked the task: does `prompt` say where the program reads it?"
-_ONE = "one training sequence"
+_ONE = "its calls are one training sequence"
 _LEFT = "ls -A . | grep -vx hello.txt; ls -A /tmp"
 
 
@@ -71,7 +75,7 @@ class HarnessReport:
 def checked_environment(name: str) -> Environment:
     """The environment of a check: a folder, and the harness as its agent."""
     environment = Environment.load(HelloFile)
-    return replace(environment, agent=HarnessAgent(HarnessAgent.Config(name=name)))
+    return replace(environment, agent=HarnessAgent(HarnessAgent.Config(name=name)), limits=Limits(rollout=SECONDS))
 
 
 def report_on(rollout: Rollout, declaration: Declaration) -> HarnessReport:
@@ -79,18 +83,22 @@ def report_on(rollout: Rollout, declaration: Declaration) -> HarnessReport:
     threads = figures(rollout) if rollout.calls or rollout.threads else []
     calls = sum(thread.calls for thread in threads)
     values: dict[str, Any] = dict(rollout.verdict.values) if rollout.verdict is not None else {}
-    cause = str(rollout.error) if rollout.error is not None else "the rollout stopped: " + str(rollout.stop_reason)
+    metadata = (rollout.response.data.get("metadata") or {}) if rollout.response is not None else {}
+    cause = f"the rollout stopped: {rollout.stop_reason}{metadata.get('program_error', '')}"
+    cause = str(rollout.error) if rollout.error is not None else cause
+    unknown = cause if calls else "not known without a call"
     ended = rollout.error is None and rollout.stop_reason == "completed"
     kept = sum(thread.sequences for thread in threads if thread.thread == MAIN)
     asked = rollout.response is not None and any(PROMPT in texts_of(item) for item in rollout.response.output)
+    wrote, left = rollout.reward == 1.0, ", ".join(values.get("left", ()))
     answers = {
         "calls the model": (calls > 0, f"{calls} calls" if calls > 1 else "1 call" if calls else cause),
-        "speaks its dialect": _dialect(rollout, declaration.dialect) or (False, cause),
-        "reads the prompt": (asked, "the model was asked the task" if asked else _NOT_ASKED if calls else cause),
-        "runs commands": (rollout.reward == 1.0, "hello.txt is there" if rollout.reward == 1.0 else _no_file(values)),
-        "ends by itself": (ended, f"stop reason {rollout.stop_reason}" if ended else cause),
-        "leaves nothing else": (not values.get("left"), ", ".join(values.get("left", [])) or "no other file"),
-        "keeps its history": (kept == 1, "its calls are " + (f"{kept} training sequences" if kept != 1 else _ONE)),
+        "speaks its dialect": _dialect(metadata.get("dialects"), declaration.dialect) or (False, unknown),
+        "reads the prompt": (asked, "the model was asked the task" if asked else _NOT_ASKED if calls else unknown),
+        "runs commands": (wrote, "hello.txt is there" if wrote else _no_file(rollout, values, declaration) or unknown),
+        "ends by itself": (ended, f"stop reason {rollout.stop_reason}" if ended else unknown),
+        "leaves nothing else": ("left" in values and not left, left or ("no other file" if values else unknown)),
+        "keeps its history": (kept == 1, _ONE if kept == 1 else f"its calls are {kept} sequences" if kept else unknown),
     }
     return HarnessReport(declaration.label, answers, threads, rollout.timings.get("agent", 0.0))
 
@@ -109,9 +117,8 @@ def figures(rollout: Rollout) -> list[ThreadFigures]:
     ]
 
 
-def _dialect(rollout: Rollout, declared: str) -> tuple[bool, str] | None:
+def _dialect(called: str | None, declared: str) -> tuple[bool, str] | None:
     """Whether the program called the routes of the declared dialect; None if nobody knows."""
-    called = (rollout.response.data.get("metadata") or {}).get("dialects") if rollout.response is not None else None
     if not called:
         return None
     if declared in called.split(", "):
@@ -119,9 +126,14 @@ def _dialect(rollout: Rollout, declared: str) -> tuple[bool, str] | None:
     return False, f"the program called {called}, not {declared}: write `dialect: {called}`"
 
 
-def _no_file(values: dict[str, Any]) -> str:
-    if not values:
-        return "the rollout has no verdict"
+def _no_file(rollout: Rollout, values: dict[str, Any], declaration: Declaration) -> str | None:
+    if not values or rollout.response is None:
+        return None
     if values.get("lines"):
         return "hello.txt holds other lines"
-    return "there is no hello.txt: does `shell` in the declaration name the right tool?"
+    names = [str(tool.get("name")) for tool in rollout.response.tools or []]
+    if not names:
+        return "there is no hello.txt, and the program offers no tools: write `edit`, if it takes edits as text"
+    if declaration.shell is not None and declaration.shell.tool in names:
+        return f"there is no hello.txt, although the model called {declaration.shell.tool}: see `shell`"
+    return f"there is no hello.txt: write `shell: {{tool: NAME}}`. The program offers: {', '.join(names)}"
