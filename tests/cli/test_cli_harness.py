@@ -137,6 +137,7 @@ def test_the_check_shows_which_tools_a_program_offers_and_how_it_ended(tmp_path:
     given = f"URL=$(cat url) KEY=$(cat key) BODY='{json.dumps(asked)}'; "
     wrong = checked(tmp_path, f"cd /tmp/harness; {given}{SHELL} > answer; echo I break >&2; exit 3")
     assert wrong["runs commands"] == "there is no hello.txt: write `shell: {tool: NAME}`. The program offers: run_it"
+    assert "reads the prompt" not in wrong, "it passes the task on as it is"
     assert wrong["ends by itself"] == "the rollout stopped: program_ended: exit code 3: I break"
 
 

@@ -105,8 +105,9 @@ def check(
 
     declaration = read_declaration(name)
     require(declaration, name)
-    run = collect(checked_environment(name), model=ShellPolicy(declaration, COMMANDS), input=[ROW])
-    report = report_on(run.rollouts[0], declaration)
+    model = ShellPolicy(declaration, COMMANDS)
+    run = collect(checked_environment(name), model=model, input=[ROW])
+    report = report_on(run.rollouts[0], declaration, model.asked)
     if json_:
         answers = {question: {"passed": good, "why": why} for question, (good, why) in report.answers.items()}
         print(safe_json({**asdict(report), "answers": answers, "passed": report.passed}))

@@ -6,6 +6,7 @@ the program's prompts are known without a tokenizer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from ludus.agents.harness.agent import HarnessAgent
 from ludus.agents.harness.declaration import Declaration
 from ludus.environment import Environment
 from ludus.episode import Limits
+from ludus.model import Request
 from ludus.outcome import Verdict
 from ludus.response import Response, texts_of
 from ludus.rollout import Rollout
@@ -78,8 +80,8 @@ def checked_environment(name: str) -> Environment:
     return replace(environment, agent=HarnessAgent(HarnessAgent.Config(name=name)), limits=Limits(rollout=SECONDS))
 
 
-def report_on(rollout: Rollout, declaration: Declaration) -> HarnessReport:
-    """What a rollout with the scripted model says about the program."""
+def report_on(rollout: Rollout, declaration: Declaration, requests: Sequence[Request]) -> HarnessReport:
+    """What a rollout with the scripted model, which got the `requests`, says about the program."""
     threads = figures(rollout) if rollout.calls or rollout.threads else []
     calls = sum(thread.calls for thread in threads)
     values: dict[str, Any] = dict(rollout.verdict.values) if rollout.verdict is not None else {}
@@ -89,7 +91,7 @@ def report_on(rollout: Rollout, declaration: Declaration) -> HarnessReport:
     unknown = cause if calls else "not known without a call"
     ended = rollout.error is None and rollout.stop_reason == "completed"
     kept = sum(thread.sequences for thread in threads if thread.thread == MAIN)
-    asked = rollout.response is not None and any(PROMPT in texts_of(item) for item in rollout.response.output)
+    asked = any(PROMPT in texts_of(item) for request in requests for item in request.input)
     wrote, left = rollout.reward == 1.0, ", ".join(values.get("left", ()))
     answers = {
         "calls the model": (calls > 0, f"{calls} calls" if calls > 1 else "1 call" if calls else cause),
