@@ -27,7 +27,7 @@ files: {"{home}/url": "{url}", "{home}/key": "{key}"}
 #: Stands for npm: notes each installation, and takes so long that two would overlap.
 NPM = """#!/bin/sh
 echo "$*" >> "$INSTALLATIONS"
-[ -z "$BREAKS" ] || { echo "npm error no such package" >&2; exit 1; }
+[ -z "$BREAKS" ] || { [ "$BREAKS" = 1 ] && BREAKS="npm error no such package"; echo "$BREAKS" >&2; exit 1; }
 while [ "$(wc -l < "$WAITING")" -lt 2 ]; do sleep 0.05; done
 mkdir -p "$3/node_modules/.bin"
 printf '#!/usr/bin/env node\\n1;\\n' > "$3/node_modules/.bin/mine"
@@ -86,18 +86,35 @@ def test_an_installation_that_fails_says_why_in_one_line_and_leaves_nothing(tmp_
     code, _, errors = said(tmp_path, "install", "mine.yaml", BREAKS="1")
     assert code == 2
     assert "error: mine 1.0.0 cannot be installed: npm says: npm error no such package." in errors
+    long = "npm cannot. Because " + "of this, " * 60 + "it failed"
+    _, _, errors = said(tmp_path, "install", "mine.yaml", BREAKS=long)
+    assert "npm says: npm cannot. Because of this," in " ".join(errors.split()), "the beginning names the cause"
     assert [path.name for path in (tmp_path / "cache/harness").iterdir()] == [".locks"]
 
 
-def test_a_program_whose_python_is_missing_says_which_one_to_install(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("shim", "cause"),
+    [
+        (None, "mine 1.0.0 needs Python 3.12: there is no python3.12 on the PATH, and uv could not download it."),
+        ("exit 127", "mine 1.0.0 needs Python 3.12: BIN/python3.12 does not start, and uv could not download it."),
+        ("echo Python 3.12.9", "mine 1.0.0 cannot be installed: uv says: dns error."),
+    ],
+)
+def test_a_program_whose_python_is_missing_says_which_one_to_install(
+    tmp_path: Path, shim: str | None, cause: str
+) -> None:
     wanted = 'install: {pip: mine, version: 1.0.0, python: "3.12"}'
     (tmp_path / "other.yaml").write_text(DECLARATION.replace("install: {npm: mine, version: 1.0.0}", wanted))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/uv").write_text("#!/bin/sh\necho 'dns error' >&2; exit 2\n")
     (tmp_path / "bin/uv").chmod(0o755)
-    code, _, errors = said(tmp_path, "install", "other.yaml")
+    if shim is not None:
+        (tmp_path / "bin/python3.12").write_text(f"#!/bin/sh\n{shim}\n")
+        (tmp_path / "bin/python3.12").chmod(0o755)
+    code, _, errors = said(tmp_path, "install", "other.yaml", PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin")
     assert code == 2
-    assert "uv says: dns error. Put Python 3.12 on the PATH, and run it again" in " ".join(errors.split())
+    assert cause.replace("BIN", str(tmp_path / "bin")) in (told := " ".join(errors.split()))
+    assert ("pyenv" in told) == (shim != "echo Python 3.12.9")
 
 
 def test_checking_what_is_not_installed_says_what_to_type(tmp_path: Path) -> None:

@@ -196,17 +196,28 @@ def _install_pip(declaration: Declaration, folder: Path, run: _Commands) -> None
     wanted = declaration.install
     packages = [f"{wanted.pip}=={wanted.version}", *(f"{name}=={version}" for name, version in wanted.also.items())]
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
+    python, problem = _python(wanted.python)
+    mend = f"Install it, and put it on the PATH. With pyenv: PATH=$(pyenv prefix {wanted.python})/bin:$PATH"
+    why = f"{declaration.label} needs Python {wanted.python}: {problem}"
     if uv is not None:
-        mend = f"Put Python {wanted.python} on the PATH, and run it again" if wanted.python else MEND
-        run([uv, "venv", "--quiet", "--seed", "--python", wanted.python or sys.executable, str(folder)], mend)
+        command = [uv, "venv", "--quiet", "--seed", "--python", wanted.python or python, str(folder)]
+        run(command, *((mend, f"{why}, and uv could not download it") if problem else ()))
         quietly = ["--quiet", "--compile-bytecode"]  # sandboxes cannot write it
         run([uv, "pip", "install", *quietly, "--python", str(folder / "bin/python"), *packages])
         return
-    python = shutil.which(f"python{wanted.python}") if wanted.python else sys.executable
-    if python is None:
-        raise UserError(f"{declaration.label} needs Python {wanted.python}", f"Install python{wanted.python}, or uv")
+    if problem:
+        raise UserError(why, mend)
     run([python, "-m", "venv", str(folder)])
     run([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *packages])
+
+
+def _python(version: str | None) -> tuple[str, str]:
+    """The Python of a version, or ours, and what is wrong with it: pyenv has commands for versions that are off."""
+    path = shutil.which(f"python{version}") if version else sys.executable
+    if path is None:
+        return "", f"there is no python{version} on the PATH"
+    starts = subprocess.run([path, "--version"], capture_output=True, check=False).returncode == 0
+    return path, "" if starts else f"{path} does not start"
 
 
 def _bring_libraries(folder: Path) -> None:
@@ -232,7 +243,7 @@ class _Commands:
         self._progress = progress
         self._began = monotonic()
 
-    def __call__(self, command: list[str], mend: str = MEND) -> None:
+    def __call__(self, command: list[str], mend: str = MEND, why: str | None = None) -> None:
         variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         pipe = subprocess.PIPE
         try:
@@ -249,9 +260,9 @@ class _Commands:
             raise
         if process.returncode != 0:
             lines = [line for line in (errors or output).splitlines() if line.strip()]
-            said = " ".join(" ".join(lines[-3:]).split())[-300:]
-            what = f"{self._label} cannot be installed: {Path(command[0]).name} says: {said}"
-            raise UserError(what, mend)
+            said = " ".join(" ".join(lines[-3:]).split())
+            said = said if len(said) <= 300 else f"{said[:300]}..."
+            raise UserError(why or f"{self._label} cannot be installed: {Path(command[0]).name} says: {said}", mend)
 
     def _wait(self, process: subprocess.Popen[str]) -> tuple[str, str]:
         while True:
