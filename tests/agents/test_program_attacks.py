@@ -7,6 +7,7 @@ import gzip
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
@@ -192,6 +193,37 @@ def test_a_program_that_fails_at_an_answer_of_the_model_is_judged() -> None:
     with proxied(Breakable(), beside_policy=True) as program:
         assert post(program, "/v1/responses", {"input": "hi"})[0] == 200
         assert program.reason("it", ": exit code 1: the answer is empty") == "program_ended"
+
+
+@pytest.mark.parametrize("path", REQUESTS)
+def test_a_body_of_nothing_but_brackets_is_refused_before_it_is_read(path: str) -> None:
+    many = b"[" + b"{}," * 300_000 + b"{}]"
+    with proxied(Breakable()) as program:
+        for field in (b"input", b"messages", b"contents", b"tools"):
+            assert post(program, path, b'{"%b":%b}' % (field, many))[0] == 413
+        assert program.model.asked == 0  # type: ignore[attr-defined]
+        assert post(program, path, REQUESTS[path])[0] == 200
+
+
+@pytest.mark.parametrize(("length", "most"), [(b"Content-Length: 62914560", 2), (b"Transfer-Encoding: chunked", 8)])
+def test_large_bodies_at_once_share_the_memory_of_one_program(length: bytes, most: int) -> None:
+    with proxied(Breakable()) as program:
+        _send_large_bodies(program, length, most)
+        until(lambda: (program.at_once, program.bytes_at_once) == (0, 0))
+        assert post(program, "/v1/responses", {"input": "hi"})[0] == 200
+
+
+def _send_large_bodies(program: ProgramCalls, length: bytes, most: int) -> None:
+    with ExitStack() as stack:
+        address = urlsplit(program.url)
+        head = b"POST /v1/responses HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + program.key.encode()
+        for _ in range(most):
+            client = stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=60))
+            client.sendall(head + b"\r\n" + length + b"\r\n\r\n")
+        until(lambda: program.at_once == most)
+        third = stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=60))
+        third.sendall(head + b"\r\n" + length + b"\r\n\r\n")
+        assert third.recv(65536).startswith(b"HTTP/1.1 429")
 
 
 URL = "http://169.254.169.254/latest?secret=1"

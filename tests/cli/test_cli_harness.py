@@ -144,7 +144,9 @@ def test_the_check_shows_what_a_program_said_that_never_called_the_model(tmp_pat
     assert "leaves nothing else" in wrong, "nobody looked"
 
 
-SHELL = 'curl -s "$URL/v1/chat/completions" -H "Authorization: Bearer $KEY" -H "Content-Type: application/json" -d "$BODY"'
+SHELL = (
+    'curl -s "$URL/v1/chat/completions" -H "Authorization: Bearer $KEY" -H "Content-Type: application/json" -d "$BODY"'
+)
 
 
 @needs_sandbox()

@@ -117,7 +117,9 @@ class CommandAgent(Agent):
             await process.wait()
         said = _last_line(errors) or _last_line(output)
         said = f": {said}" if said else ""
-        return program.reason("the program", f" with status {process.returncode}{said}" * bool(process.returncode), said)
+        return program.reason(
+            "the program", f" with status {process.returncode}{said}" * bool(process.returncode), said
+        )
 
     def _environment(self, program: ProgramCalls, folder: Path) -> dict[str, str]:
         names = (*PASSED_ON, *self.config.pass_env)

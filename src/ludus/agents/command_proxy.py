@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Self
 
-from ludus.agents.program_calls import Body, ProgramCalls, read_items
+from ludus.agents.program_calls import HISTORY_BYTES, Body, ProgramCalls, read_items
 from ludus.episode import Episode
 from ludus.http.growing_requests import GrowingRequests
 from ludus.http.guard import is_open, token_of
@@ -15,6 +15,7 @@ from ludus.http.messages import Incoming, Refusal, Reply
 from ludus.http.model_routes import ModelRoutes, dialect_of
 from ludus.model import Model
 from ludus.response import Item
+from ludus.runtime.numbers import whole_number
 
 #: The most requests of one program at once: each holds its body in memory, and a hostile program may send many.
 AT_ONCE = 64
@@ -63,13 +64,23 @@ class Proxy(ModelRoutes):
             program = self._program(incoming)
             if program.at_once >= AT_ONCE:
                 raise Refusal(429, f"this program has {AT_ONCE} requests under way: wait for an answer")
+            size = self._size(incoming)
+            if program.bytes_at_once + size > HISTORY_BYTES:
+                raise Refusal(429, f"the requests under way have {HISTORY_BYTES:,} bytes with this: wait for an answer")
             program.at_once += 1
+            program.bytes_at_once += size
 
     def release(self, incoming: Incoming) -> None:
         """An admitted request is over."""
         program = self._programs.get(token_of(incoming))
         if program is not None and not is_open(incoming):
             program.at_once -= 1
+            program.bytes_at_once -= self._size(incoming)
+
+    def _size(self, incoming: Incoming) -> int:
+        """The bytes of a body, or an estimate of one that comes in chunks."""
+        estimated = self.guard.body_bytes // 4 if b"transfer-encoding" in incoming.named else 0
+        return min(whole_number(incoming.header(b"content-length") or "") or estimated, self.guard.body_bytes)
 
     async def respond_to(self, incoming: Incoming, body: Body) -> Body:
         """The answer to a model call of a program, which may continue an earlier response of its rollout."""

@@ -99,7 +99,7 @@ class ProgramCalls:
         self.tokens = 0  #: read and written by the model in all calls, if there is a budget
         self._settled = 0, 0
         self.key = secrets.token_urlsafe(24)
-        self.at_once = 0  #: requests that are being answered
+        self.at_once, self.bytes_at_once = 0, 0  #: requests that are being answered, and what their bodies have
         self.url = url
         self.asked_sampling: Body = {}
         self.journal = ProgramJournal(episode.recorder, volatile or VolatileText())

@@ -86,7 +86,7 @@ def refuse_elsewhere(items: list[Item]) -> None:
     for item in items:
         if item.get("type") == "item_reference":
             raise Refusal(400, "an item_reference names what only OpenAI's servers keep: send the item itself")
-        contents = (item.get("content"), item.get("output"))
+        contents = [content for key in ("content", "output") if isinstance(content := item.get(key), list | dict)]
         parts = [part for content in contents for part in (content if isinstance(content, list) else [content])]
         for key, value in [entry for part in parts if isinstance(part, dict) for entry in part.items()]:
             url = value.get("url") if isinstance(value, dict) else value

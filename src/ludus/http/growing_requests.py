@@ -27,6 +27,8 @@ Body = dict[str, Any]
 
 #: The most conversations of a program that are remembered, and the most bytes of their requests.
 CONVERSATIONS, KEPT_BYTES = 8, 16 << 20
+#: The most lists and objects of a request: some MB of them would keep the event loop, and so all rollouts, for minutes.
+BRACKETS = 1 << 18
 #: A request that differs from an earlier one in this many of its last messages goes on with the same conversation.
 _EDITED = 4
 
@@ -88,6 +90,8 @@ class GrowingRequests:
         `convert` makes that of a request, and `read_items` changes its items, each by itself. None for a request that
         cannot be cut, or is wrong.
         """
+        if len(body) > BRACKETS and body.count(b"{") + body.count(b"[") > BRACKETS:
+            raise Refusal(413, f"the body has more than {BRACKETS:,} lists and objects")
         history = HISTORIES[dialect]
         known, repeated = self._most_alike(dialect, body)
         if known is not None and not history.rewinds and repeated < len(known.ends):
