@@ -21,7 +21,7 @@ from ludus.agents.command_proxy import AT_ONCE
 from ludus.agents.program_calls import ProgramCalls
 from ludus.errors import Failure
 from ludus.model import Model, Request
-from ludus.response import Response, message, texts_of
+from ludus.response import Response, function_call, message, texts_of
 
 
 class Slow(Model):
@@ -224,6 +224,45 @@ def _send_large_bodies(program: ProgramCalls, length: bytes, most: int) -> None:
         third = stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=60))
         third.sendall(head + b"\r\n" + length + b"\r\n\r\n")
         assert third.recv(65536).startswith(b"HTTP/1.1 429")
+
+
+class Calling(Breakable):
+    """Calls a tool until it has an output."""
+
+    async def respond(self, request: Request) -> Response:
+        self.asked += 1
+        done = any(item.get("type") == "function_call_output" for item in request.input)
+        is_helper = "my own question" in texts_of(request.input[0])
+        if done or is_helper:
+            return Response.of(message("Yes."))
+        return Response.of(function_call("bash", '{"command": "sh script"}', call_id="c"))
+
+
+def test_what_a_command_of_the_model_asks_the_model_is_trained_and_never_the_main_thread() -> None:
+    tools = [{"type": "function", "name": "bash", "parameters": {"type": "object"}}]
+    with proxied(Calling(), beside_policy=True, is_side=lambda text: "title" in text) as program:
+        task = {"role": "user", "content": "hi"}
+        assert post(program, "/v1/responses", {"input": "A title, please."})[0] == 200, "before the model has acted"
+        assert post(program, "/v1/responses", {"input": [task], "tools": tools})[0] == 200
+        for number in range(3):  # while the command runs
+            body: dict[str, Any] = {"input": "my own question, and a title" if number else "my own question"}
+            body["tools"] = [{**tools[0], "name": f"bash_{number}"}] if number else []
+            body["instructions"] = f"{number}"
+            assert post(program, "/v1/responses", body)[0] == 200
+            history = [{"role": "user", "content": body["input"]}, {"role": "assistant", "content": "Yes."}]
+            again = {**body, "input": [*history, {"role": "user", "content": "my own question again"}]}
+            assert post(program, "/v1/responses", again)[0] == 200
+        call = {"type": "function_call", "call_id": "c", "name": "bash", "arguments": '{"command": "sh script"}'}
+        output = {"type": "function_call_output", "call_id": "c", "output": "done"}
+        assert post(program, "/v1/responses", {"input": [task, call, output], "tools": tools})[0] == 200
+        threads = program._conversations.threads()
+        assert [(thread.kind, len(thread.calls)) for thread in threads] == [
+            ("main", 2),
+            ("side", 1),
+            ("agent", 2),
+            ("agent", 2),
+            ("agent", 2),
+        ]
 
 
 URL = "http://169.254.169.254/latest?secret=1"

@@ -120,7 +120,9 @@ class ProgramCalls:
         self._episode = episode
         self._max_calls, self._token_budget = max_calls, token_budget
         self._reached: str | None = None  # the limit that a call was refused for
-        self._conversations = ProgramConversations(list(episode.items), restores=restores, is_side=is_side)
+        self._conversations = ProgramConversations(
+            list(episode.items), restores=restores, is_side=is_side, beside_policy=beside_policy
+        )
         self._calls: OrderedDict[_Key, _Call] = OrderedDict()
         self._answering: dict[asyncio.Future[Body], _Call] = {}
 

@@ -26,11 +26,20 @@ PROMPT = 8
 
 
 class ProgramConversations:
-    """All conversations of one rollout's program. `is_side` says by its text whether a call is a side call."""
+    """All conversations of one rollout's program. `is_side` says by its text whether a call is a side call.
+
+    `beside_policy`: a command of the model may call the model, too. What begins while a command runs is its work.
+    """
 
     def __init__(
-        self, prompt: list[Item], *, restores: bool = True, is_side: Callable[[str], bool] | None = None
+        self,
+        prompt: list[Item],
+        *,
+        restores: bool = True,
+        is_side: Callable[[str], bool] | None = None,
+        beside_policy: bool = False,
     ) -> None:
+        self._beside_policy = beside_policy
         self._prompt = prompt
         self._restores = restores
         self._is_side = is_side
@@ -112,6 +121,7 @@ class ProgramConversations:
         turn = Turn(Items(items), echo.theirs, 0)
         if self._restores:
             turn = Turn(Items(echo.restored(base, items)), echo.ours, echo.changed)
+        opener = self._opener(texts) if before is None else None
         conversation = ProgramConversation(
             len(self._all),
             instructions,
@@ -122,8 +132,8 @@ class ProgramConversations:
             restores=self._restores,
             continues=before,
             continued_at=len(before.calls) if before is not None else 0,
-            opened_by=self._opener(texts) if before is None else None,
-            is_side=self._is_side is not None and self._is_side(text),
+            opened_by=opener,
+            is_side=self._is_side is not None and self._is_side(text) and not (opener and tools),
         )
         conversation._ids |= echo.ids
         self._all.append(conversation)
@@ -158,11 +168,20 @@ class ProgramConversations:
         return max(same, key=lambda one: (one.unread is not None, one.number), default=writers[0])
 
     def _opener(self, text: str) -> ProgramConversation | None:
-        """The conversation whose last answer calls a tool with a text that this request asks: its sub-agent."""
+        """The conversation whose last answer calls a tool with a text that this request asks: its sub-agent.
+
+        Beside a policy, also one whose last answer calls any tool.
+        """
         for conversation in reversed(self._all):
             if any(len(prompt) >= PROMPT and prompt in text for prompt in _argument_texts(conversation.answer)):
                 return conversation
-        return None
+        running = (
+            conversation
+            for conversation in reversed(self._all)
+            if any(item.get("type") == "function_call" for item in conversation.answer)
+            and self._successor(conversation) is None
+        )
+        return next(running, None) if self._beside_policy else None
 
     def _successor(self, conversation: ProgramConversation) -> ProgramConversation | None:
         """The last conversation that goes on with another one, which itself did not."""
