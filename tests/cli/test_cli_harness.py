@@ -172,6 +172,19 @@ def test_a_version_that_is_a_number_and_a_file_that_is_not_there_say_what_to_do(
     (tmp_path / "other.yaml").write_text(DECLARATION.replace("1.0.0", "1.20"))
     wrong = "other.yaml.install.version must be text, not 1.2. Put it in quotes"
     assert wrong in " ".join(said(tmp_path, "check", "other.yaml")[2].split())
+    mistakes = {
+        'command: [mine, "{prmpt}"]': "other.yaml.command: {prmpt} is not filled in. Did you mean prompt?",
+        'command: [mine]\nenv: {A: "{api_key}"}': "other.yaml.env: {api_key} is not filled in. Did you mean key?",
+        "command: mine -p": "other.yaml.command must be a list, not 'mine -p'",
+    }
+    for line, wrong in mistakes.items():
+        (tmp_path / "other.yaml").write_text(DECLARATION.replace("command: [mine]", line))
+        assert wrong in " ".join(said(tmp_path, "check", "other.yaml")[2].split())
+    (tmp_path / "other.yaml").write_text(DECLARATION.replace("1.0.0", "latest"))
+    assert "other.yaml.install.version: 'latest' is not an exact version" in said(tmp_path, "check", "other.yaml")[2]
+    other = """command: [sh, -c, 'awk "{print}" ${prmpt} {a,b}']"""
+    (tmp_path / "other.yaml").write_text(DECLARATION.replace("command: [mine]", other))
+    assert "is not installed" in said(tmp_path, "check", "other.yaml")[2]
     assert "there is no nothing.yaml here. Check the name of the file" in said(tmp_path, "check", "nothing.yaml")[2]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from ludus.errors import UserError, did_you_mean
 from ludus.runtime.settings import checked, read_yaml
@@ -24,7 +24,15 @@ from ludus.sandbox.protocol import SandboxLimits
 
 FOLDER = Path(__file__).with_name("declarations")
 
-_FILLED_IN = re.compile(r"\{(url|key|model|home|workdir|prompt|tools)\}")
+_NAMES = ("url", "key", "model", "home", "workdir", "prompt", "tools")
+_FILLED_IN = re.compile(rf"\{{({'|'.join(_NAMES)})\}}")
+
+_FORMS = {
+    "npm": (r"(@[\w.-]+/)?[\w.-]+", "the name of a package, such as @openai/codex"),
+    "pip": (r"[\w.-]+(\[[\w,.-]+\])?", "the name of a package, such as aider-chat"),
+    "version": (r"\d[\w.+-]*", "an exact version, such as 1.2.3"),
+    "python": (r"3\.\d+", "a version of Python, such as 3.12"),
+}
 
 
 class Install(BaseModel):
@@ -33,15 +41,23 @@ class Install(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     #: a package of npm
-    npm: str | None = Field(None, pattern=r"^(@[\w.-]+/)?[\w.-]+$")
+    npm: str | None = None
     #: a package of PyPI, in place of one of npm
-    pip: str | None = Field(None, pattern=r"^[\w.-]+(\[[\w,.-]+\])?$")
+    pip: str | None = None
     #: the exact version
-    version: str = Field(pattern=r"^[\w.+-]+$")
+    version: str
     #: other packages with their versions, such as `node: "22"`
     also: dict[str, str] = {}
     #: the version of Python that a package of PyPI needs, if not ours
-    python: str | None = Field(None, pattern=r"^3\.\d+$")
+    python: str | None = None
+
+    @field_validator("npm", "pip", "version", "python")
+    @classmethod
+    def _has_its_form(cls, value: str | None, field: ValidationInfo) -> str | None:
+        form, example = _FORMS[str(field.field_name)]
+        if value is not None and not re.fullmatch(form, value):
+            raise ValueError(f"{value!r} is not {example}")
+        return value
 
     @model_validator(mode="after")
     def _names_one(self) -> Install:
@@ -134,6 +150,15 @@ class Declaration(BaseModel):
                 raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
         return patterns
 
+    @field_validator("command", "cleanup", "env")
+    @classmethod
+    def _names_in_braces_are_known(cls, texts: list[str] | dict[str, str]) -> list[str] | dict[str, str]:
+        for name in re.findall(r"(?<!\$)\{(\w+)\}", " ".join(texts.values() if isinstance(texts, dict) else texts)):
+            hint = did_you_mean(name.lower(), _NAMES)  # braces of a shell or of JSON are like none of ours
+            if name not in _NAMES and hint.startswith("Did"):
+                raise ValueError(f"{{{name}}} is not filled in. {hint}")
+        return texts
+
     def is_side(self, text: str) -> bool:
         """Whether a conversation is a side call, by the text of its first request."""
         return any(re.search(pattern, text) for pattern in self.side)
@@ -187,7 +212,7 @@ def read_declaration(which: str, folder: Path | None = None) -> Declaration:
         known = declared()
         path = known.get(which)
         if path is None:
-            raise UserError(f"unknown harness {which:.80}", did_you_mean(which, known))
+            raise UserError(f"unknown harness {which:.80}", f"{did_you_mean(which, known)} Yours is a file, NAME.yaml")
     fields = read_yaml(path)
     if not isinstance(fields, dict):
         raise UserError(f"{path} is not a declaration", "Begin with: name: NAME")
