@@ -12,6 +12,7 @@ from waiting import until_async, until_gone
 
 import ludus
 from ludus import Environment
+from ludus.agents.command import CommandAgent
 from ludus.episode import Episode
 from ludus.errors import Failure, UserError
 from ludus.model import Model, Request
@@ -83,8 +84,6 @@ def collected(source: str, tmp_path: Path, model: Model | None = None, **setting
     program = tmp_path / "program.py"
     program.write_text(source)
     environment = Environment.load("example_session_state_mgmt")
-    from ludus.agents.command import CommandAgent
-
     environment.agent = CommandAgent(CommandAgent.Config(command=[sys.executable, str(program)], **settings))
     (rollout,) = ludus.collect(environment, model=model or Counting(), input=ROWS).rollouts
     return rollout
@@ -272,8 +271,6 @@ def test_the_failure_names_an_unreachable_model_and_not_the_programs_traceback(t
 
 def test_a_program_that_cannot_be_started_is_a_failure_that_names_it(tmp_path: Path):
     environment = Environment.load("example_session_state_mgmt")
-    from ludus.agents.command import CommandAgent
-
     environment.agent = CommandAgent(CommandAgent.Config(command=["no-such-program"]))
     (rollout,) = ludus.collect(environment, model=Counting(), input=ROWS).rollouts
     assert rollout.error is not None
@@ -307,6 +304,17 @@ def test_the_operator_decides_how_answers_are_sampled(tmp_path: Path):
     assert rollout.response is not None
     asked = json.loads(rollout.response.data["metadata"]["asked_sampling"])
     assert asked == {"max_output_tokens": 50, "temperature": 0.3}
+
+
+def test_the_settings_of_a_row_for_the_models_server_reach_it_from_a_program(tmp_path: Path):
+    model, metadata = Counting(), {"extra_body": '{"min_p": 0.1}'}
+    program = tmp_path / "program.py"
+    program.write_text(CHAT)
+    environment = Environment.load("example_session_state_mgmt")
+    environment.agent = CommandAgent(CommandAgent.Config(command=[sys.executable, str(program)]))
+    params = {**ROWS[0]["responses_create_params"], "metadata": metadata}
+    ludus.collect(environment, model=model, input=[{**ROWS[0], "responses_create_params": params}])
+    assert model.asked[0].params["metadata"] == metadata
 
 
 SEARCHING = """
