@@ -98,6 +98,53 @@ def test_pytest_finds_the_siblings_of_a_server_by_bare_names(checkout, named):
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+NUMBERED = """
+from answers import ANSWER
+import pytest
+
+@pytest.fixture
+def expected():
+    return ANSWER
+"""
+NUMBERED_SUITE = """
+import os, sys
+from unittest.mock import patch
+from app import ANSWER
+from resources_servers.{name}.app import ANSWER as SAME
+
+def test_answer(expected):
+    import answers
+    assert (ANSWER, SAME, expected, answers.ANSWER) == ({number},) * 4
+    with patch("app.ANSWER", 0):
+        assert sys.modules["app"].ANSWER == 0
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--import-mode=importlib", "resources_servers"],
+        ["--import-mode=prepend", "resources_servers"],
+        ["--import-mode=prepend", "resources_servers/two/tests", "resources_servers/one/tests"],
+        ["--import-mode=importlib", "-n", "2"],
+    ],
+    ids=" ".join,
+)
+def test_suites_of_several_servers_run_in_one_process_each_with_its_own_siblings(checkout, options):
+    for number, name in enumerate(["one", "two"]):
+        server = checkout / "resources_servers" / name
+        (server / "tests").mkdir(parents=True)
+        (server / "answers.py").write_text(f"ANSWER = {number}")
+        (server / "app.py").write_text("from answers import ANSWER")
+        (server / "tests" / "__init__.py").write_text("")
+        (server / "tests" / "conftest.py").write_text(NUMBERED)
+        (server / "tests" / "test_app.py").write_text(NUMBERED_SUITE.format(name=name, number=number))
+    (checkout / "conftest.py").write_text("")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_without_a_checkout_the_working_directory_is_used_and_the_cache_of_hugging_face_stays(tmp_path):
     report = imported(tmp_path)
     assert report["paths"]["PARENT_DIR"] == report["paths"]["WORKING_DIR"] == str(tmp_path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ludus_nemo_gym.checkouts import checkout_around
+from ludus_nemo_gym.suites_apart import SuitesApart, server_around
 
 if TYPE_CHECKING:
     import pytest
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
     """Append the checkout in which the tests lie: a `nemo_gym` in it stays behind the installed one.
 
-    The folder of the server comes first. Tests of several servers get none: bare names would mean either's modules.
+    The folder of the server comes first. Suites of several servers have theirs in turn.
     """
     named = [Path(arg.partition("::")[0]) for arg in args if not arg.startswith("-")]
     places = [path for path in named if path.exists()]
@@ -28,14 +29,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
         return
     if str(checkout) not in sys.path:
         sys.path.append(str(checkout))
-    around = [_server_around(place, checkout) for place in [*places, Path.cwd()]]
+    around = [server_around(place, checkout) for place in [*places, Path.cwd()]]
     servers = {str(server) for server in around if server is not None}
     if len(servers) == 1:
         sys.path[:0] = servers - set(sys.path)
-
-
-def _server_around(place: Path, checkout: Path) -> Path | None:
-    """The folder of the server that a file or folder of a checkout belongs to."""
-    here = place.absolute()
-    folders = (folder for folder in (here, *here.parents) if checkout in folder.parents)
-    return next((folder for folder in folders if (folder / "app.py").is_file()), None)
+    else:
+        early_config.pluginmanager.register(SuitesApart(checkout))
