@@ -66,6 +66,23 @@ def test_a_server_finds_its_siblings_and_its_files(tmp_path: Path) -> None:
     assert {r.job.environment: r.reward for r in results.rollouts} == {"first": 1.0, "second": 0.0}
 
 
+@pytest.mark.parametrize("folder", ["checkout", "lib/site-packages"])
+def test_servers_in_one_process_have_their_own_siblings(tmp_path: Path, folder: str) -> None:
+    code = """
+    from util import REWARD
+
+
+    class Server(SimpleResourcesServer):
+        config: BaseResourcesServerConfig
+
+        async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
+            return BaseVerifyResponse(**body.model_dump(), reward=REWARD)
+    """
+    for name, reward in (("first", 0.25), ("second", 0.5)):
+        server = write_server(tmp_path / folder, name, code, [row("?")], files={"util.py": f"REWARD = {reward}"})
+        assert rewards(collect(server, ["x"])) == [reward]
+
+
 def test_a_server_may_build_on_another_server_of_the_checkout(tmp_path: Path) -> None:
     base = """
     T = TypeVar("T")

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+_SITE = "site-packages"
 _EXTENSIONS = (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES)
 
 
@@ -39,13 +40,14 @@ def import_fresh(name: str, search_path: Iterable[str], folders: Iterable[Path])
             forgotten = _is_inside(file, places) or not _is_inside(file, searched)
         else:
             forgotten = _is_inside(file, [*places, *_server_folders()])
-        if forgotten and "site-packages" not in (file or ""):  # a virtual environment may lie in a server's folder
+        if forgotten:
             del sys.modules[loaded]
     for place in reversed(searched):
         if place in sys.path:
             sys.path.remove(place)
         sys.path.insert(0, place)
-        _compile_always(place, is_server=place == searched[0])
+        if Path(place).name != _SITE:  # of installed servers, only their own folder
+            _compile_always(place, is_server=place == searched[0])
     importlib.invalidate_caches()
     return importlib.import_module(name)
 
@@ -67,7 +69,7 @@ def _hook(place: str, is_server: bool) -> Callable[[str], Any]:
     finder = importlib.machinery.FileFinder.path_hook(_EXTENSIONS, (_FromSource, [".py"]))
 
     def hook(path: str) -> Any:
-        if not _is_inside(path, [place]) or "site-packages" in path:
+        if not _is_inside(path, [place]):
             raise ImportError(path)
         return finder(path)
 
@@ -76,4 +78,11 @@ def _hook(place: str, is_server: bool) -> Callable[[str], Any]:
 
 
 def _is_inside(path: str | None, places: Iterable[str]) -> bool:
-    return path is not None and any(path == place or path.startswith(f"{place}/") for place in places)
+    """Whether a file or folder is one of the places or lies in one.
+
+    A virtual environment in a server's folder is no part of it. The folder itself may lie in an environment.
+    """
+    if path is None:
+        return False
+    inside = (f"{path}/".removeprefix(place) for place in places if f"{path}/".startswith(f"{place}/"))
+    return any(f"/{_SITE}/" not in rest for rest in inside)
