@@ -171,6 +171,20 @@ def test_the_tests_of_agents_run_and_async_tests_need_no_configuration(
     assert typed("ng_test +entrypoint=responses_api_agents/looping") == 1
 
 
+@pytest.mark.parametrize("place", ["responses_api_agents/group/looping", "environment_servers/turn"])
+def test_the_tests_of_an_agent_in_a_group_and_of_an_environment_server_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / place / "tests").mkdir(parents=True)
+    (tmp_path / place / "app.py").write_text("ANSWER = 42")
+    tests = tmp_path / place / "tests" / "test_app.py"
+    tests.write_text(f"from {place.replace('/', '.')}.app import ANSWER\n\ndef test_it(): assert ANSWER == 42")
+    assert typed(f"ng_test +entrypoint={place}") == 0
+    tests.write_text("def test_it(): assert False")
+    assert typed("gym env test") == 1
+
+
 def test_tests_without_pytest_name_what_to_install(
     server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,15 +102,16 @@ def ng_test(arguments: Arguments) -> int:
 
 @entry_point
 def ng_test_all(arguments: Arguments) -> int:
-    """Run the tests of all that is yours in resources_servers/, environments/ and responses_api_agents/.
+    """Run the tests of all your environments, servers and agents.
 
     Example: ng_test_all ++fail_on_total_and_test_mismatch=true
     """
-    from ludus_nemo_gym.names import AGENTS, RESOURCES
+    from ludus_nemo_gym.names import ENVIRONMENTS, KINDS
     from ludus_nemo_gym.search_paths import own_code, own_environments
 
     options(arguments, {"fail_on_total_and_test_mismatch"})
-    folders = dict.fromkeys([*own_environments(), *own_code(RESOURCES).values(), *own_code(AGENTS).values()])
+    servers = [folder for kind in (*KINDS, ENVIRONMENTS) for folder in own_code(kind).values()]
+    folders = dict.fromkeys([*own_environments(), *servers])
     tested = [folder for folder in folders if any(folder.rglob("test_*.py"))]
     if not tested:
         raise UserError(

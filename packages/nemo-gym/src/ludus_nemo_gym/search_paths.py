@@ -14,7 +14,7 @@ from pathlib import Path
 from ludus.errors import UserError
 from ludus.folder import FILE, folders
 from ludus_nemo_gym.checkouts import checkout_around
-from ludus_nemo_gym.names import KINDS, RESOURCES
+from ludus_nemo_gym.names import ENVIRONMENTS, KINDS, RESOURCES
 
 ROOTS = "NEMO_GYM_EXTRA_ROOTS"
 _ENVIRONMENT_PATH = re.compile(r"(?:resources_servers|environments)/([^/]+)/(.+)")
@@ -109,11 +109,15 @@ def foreign_code(kind: str, implementation: str, config_files: Iterable[str] = (
 
 
 def own_code(kind: str) -> dict[str, Path]:
-    """The folder of each server of a kind in a root whose code is an `app.py`, by implementation."""
+    """The folder of each server of a kind in a root whose code is an `app.py`, by implementation.
+
+    That is `NAME`, or `GROUP/NAME` in a folder that is no server itself.
+    """
     folders_by_name: dict[str, Path] = {}
     for root in roots():
-        for path in sorted(root.glob(f"{kind}/*/app.py")):
-            folders_by_name.setdefault(path.parent.name, path.parent)
+        for path in sorted([*root.glob(f"{kind}/*/app.py"), *root.glob(f"{kind}/*/*/app.py")]):
+            if not (path.parents[1] / "app.py").is_file():
+                folders_by_name.setdefault(path.parent.relative_to(root / kind).as_posix(), path.parent)
     return folders_by_name
 
 
@@ -136,10 +140,12 @@ def _checkouts(config_files: Iterable[str]) -> list[Path]:
 
 def entry_folder(entrypoint: str) -> tuple[str, Path | None]:
     """The NAME of an entrypoint `KIND/NAME`, and its folder where it exists. Yours come before ours."""
-    kind, _, name = normal(entrypoint).removesuffix("/app.py").rpartition("/")
-    if kind in KINDS and kind != RESOURCES:
+    place = normal(entrypoint).removesuffix("/app.py")
+    kind, _, name = place.partition("/")
+    if kind in (*KINDS, ENVIRONMENTS) and kind != RESOURCES:
         code = foreign_code(kind, name)
         return name, code.parent if code is not None else None
+    name = place.rpartition("/")[2]
     if not re.fullmatch(r"[\w-]+", name):
         raise UserError(f"{entrypoint} names no resources server", "Write it as +entrypoint=resources_servers/NAME")
     folder, code = environment_folder(name), foreign_code("resources_servers", name)
