@@ -26,6 +26,19 @@ def test_sessions_of_rollouts_at_once_do_not_mix(tmp_path: Path, isolate: bool) 
     assert finals == sorted([*range(5, 13)] * 2)
 
 
+def test_a_tool_that_a_row_offers_may_have_the_name_of_a_games_route(tmp_path: Path) -> None:
+    code = (
+        with_tools("plain")
+        .replace('"/plain"', '"/step"')
+        .replace("return app", 'app.post("/close")(self.plain)\n        return app')
+    )
+    folder = write_server(tmp_path, "stepping", code, [row("Go.", "step", "verify")])
+    (rollout,) = collect(folder, [call("step", count=2), call("close", count=2), call("verify"), "yes"]).rollouts
+    missing = '{"detail":"Not Found"}'
+    assert outputs(rollout) == ['{"tripled":6}', missing, missing]
+    assert rollout.reward == 1.0
+
+
 def test_the_model_reads_what_a_handler_returns_refuses_or_raises(tmp_path: Path) -> None:
     names = ("asynchronous", "plain", "raising", "refusing")
     folder = write_server(tmp_path, "tools", with_tools(*names), [row("Go.", *names, "missing")])

@@ -108,7 +108,7 @@ class RemoteResources(Resources):
 
     async def call(self, name: str, arguments: str) -> str:
         """Run a tool on the server. The model sees the body of the reply."""
-        if not _TOOL_NAME.fullmatch(name) or name in _RESERVED:
+        if not self._is_tool(name):
             return not_found()
         client = self.shared.client
         reply = await self._post(f"/{name}", arguments.encode("utf-8", "replace") or b"{}")
@@ -118,6 +118,10 @@ class RemoteResources(Resources):
         if kind is None:
             return text
         return ToolError(text, kind, self._raised(reply) if kind == "raised" else None)
+
+    def _is_tool(self, name: str) -> bool:
+        """Whether a model may call the route of this name."""
+        return _TOOL_NAME.fullmatch(name) is not None and name not in _RESERVED
 
     def _raised(self, reply: HttpReply) -> Raised | None:
         """The exception of a tool on the server. Servers that are not ours do not tell its class."""

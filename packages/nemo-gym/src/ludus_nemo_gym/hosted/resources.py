@@ -27,6 +27,9 @@ from ludus_nemo_gym.hosted.served import ServedApp
 from ludus_nemo_gym.hosted.settings import HostedSettings
 from ludus_nemo_gym.hosted.transports import ServerEnded, ServerTransport
 
+#: Routes of games and of watchers. They are tools where a row offers them, such as the `close` of a browser.
+_MAY_BE_TOOLS = {"reset", "step", "close", "health", "metrics"}
+
 
 class HostedConfig(HostedSettings, ResourcesConfig):
     """Where a server's code is, what its configuration says, and how to run it.
@@ -66,6 +69,7 @@ class HostedResources(RemoteResources):
         super().__init__(config, shared)
         self._generation = -1
         self._ids: dict[str, Any] = {}
+        self._offered: set[str] = set()
         self._key = uuid4().hex
         self._headers = {ROLLOUT: self._key}
 
@@ -104,6 +108,8 @@ class HostedResources(RemoteResources):
         return figures if isinstance(figures, dict) else {}
 
     async def _begin(self, path: str, task: Any) -> HttpReply:
+        offered = {str(tool.get("name")) for tool in task.tools or () if isinstance(tool, dict)}
+        self._offered = offered & _MAY_BE_TOOLS
         try:
             reply = await super()._begin(path, task)
         except ServerEnded:
@@ -120,6 +126,9 @@ class HostedResources(RemoteResources):
         if (failed := self.shared.failed.take(self._key)) is not None:
             raise failed
         return verdict
+
+    def _is_tool(self, name: str) -> bool:
+        return name in self._offered or super()._is_tool(name)
 
     def _first_body(self, task: Any) -> bytes:
         if not self.config.typed_sessions:
