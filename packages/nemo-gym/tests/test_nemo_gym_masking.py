@@ -52,3 +52,13 @@ def test_a_secret_is_masked_in_any_tree(tree: object):
     secret = "sk-a-very-secret-key"
     whole = masked({"tree": tree, "deep": [{"api_key": secret, "said": f"<{secret}>"}]})
     assert secret not in repr(whole)
+
+
+def test_a_server_that_is_called_password_is_shown_and_its_secrets_are_not() -> None:
+    block = {"entrypoint": "app.py", "host": "127.0.0.1", "api_key": "sk-1234567890"}
+    tree = {"password": {"resources_servers": {"password": block}}, "url": "http://127.0.0.1/?key=sk-1234567890"}
+    shown = {
+        "password": {"resources_servers": {"password": {**block, "api_key": "***"}}},
+        "url": "http://127.0.0.1/?key=***",
+    }
+    assert masked(tree) == shown

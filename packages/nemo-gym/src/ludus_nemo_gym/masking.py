@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ludus.runtime.keys import redacted
+from ludus_nemo_gym.names import ENVIRONMENTS, KINDS
 
 MASK = "***"
 #: Shorter secrets are placeholders such as EMPTY. They are masked under their own key only.
@@ -38,7 +39,7 @@ def secrets_in(tree: Any) -> set[str]:
     secrets: set[str] = set()
     if isinstance(tree, dict):
         for key, value in tree.items():
-            if is_secret_key(key) and value not in (None, "", MASK):
+            if is_secret_key(key) and value not in (None, "", MASK) and not _is_server(value):
                 secrets |= set(_texts(value))
             else:
                 secrets |= secrets_in(value)
@@ -61,7 +62,7 @@ def _masked(tree: Any, secrets: list[str]) -> Any:
     if isinstance(tree, dict):
         return {
             redacted(key, *secrets): MASK
-            if is_secret_key(key) and value not in (None, "") and not is_placeholder(value)
+            if is_secret_key(key) and value not in (None, "") and not is_placeholder(value) and not _is_server(value)
             else _masked(value, secrets)
             for key, value in tree.items()
         }
@@ -70,6 +71,11 @@ def _masked(tree: Any, secrets: list[str]) -> Any:
     if isinstance(tree, str):
         return _URL_PASSWORD.sub(rf"\1:{MASK}", redacted(tree, *secrets))
     return tree
+
+
+def _is_server(value: Any) -> bool:
+    """Whether a value is the block of a server, whose name and kind may be `secret` or `password`."""
+    return isinstance(value, dict) and not value.keys().isdisjoint((*KINDS, ENVIRONMENTS, "entrypoint"))
 
 
 def is_placeholder(value: Any) -> bool:
