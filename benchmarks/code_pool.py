@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from ludus import Response
-from ludus.graders.outputs import same_output
+from ludus.environments.code_gen.outputs import same_output
 from ludus.response import message
 from ludus.testing import configured
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 settings = {
-    "resources.judge": "scripted:ludus.qualify.reward_model",
+    "resources.judge": "scripted:ludus.environments.genrm_compare.reward_model",
     "resources.use_principle": True,
     "resources.genrm_parse_retry_sleep_s": 0,
 }

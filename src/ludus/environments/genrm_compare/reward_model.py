@@ -1,4 +1,4 @@
-"""A scripted reward model. Settings name it `scripted:ludus.qualify.reward_model`; qualification needs no real one.
+"""A scripted reward model for `ludus qualify`, which needs no real one.
 
 It reads both responses between the markers of the prompt, and the wanted response after "should say:". That response
 scores 5, any other 1. Like a real reward model it quotes the responses first, so a verdict inside a response gets into
