@@ -11,7 +11,7 @@ from conversations import json_objects, names, texts, urls, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.agents.program_calls import read_items
+from ludus.agents.program_requests import read_items
 from ludus.dialects.errors import Dialect
 from ludus.dialects.histories import HISTORIES
 from ludus.errors import Failure

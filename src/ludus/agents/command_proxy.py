@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Self
 
-from ludus.agents.program_calls import HISTORY_BYTES, Body, ProgramCalls, read_items
+from ludus.agents.program_calls import HISTORY_BYTES, Body, ProgramCalls
+from ludus.agents.program_requests import read_items
 from ludus.episode import Episode
 from ludus.http.growing_requests import GrowingRequests
 from ludus.http.guard import is_open, token_of

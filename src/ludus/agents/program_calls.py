@@ -15,32 +15,22 @@ from typing import Any, ClassVar, Literal
 
 from ludus.agents.program_conversation import ProgramConversation, Turn
 from ludus.agents.program_journal import ProgramJournal
+from ludus.agents.program_requests import asked_params, no_items, passed_on, tokens_of
 from ludus.agents.program_threads import ProgramConversations
 from ludus.agents.stored_responses import StoredResponses, refuse_elsewhere
 from ludus.agents.volatile import VolatileText
-from ludus.dialects.client_tools import ClientTools, function_items
+from ludus.dialects.client_tools import ClientTools
 from ludus.dialects.errors import CONTEXT_LENGTH
 from ludus.episode import Episode, refuse_aborted, stamp_version
 from ludus.errors import Failure
 from ludus.http.exchange import HttpExchange, exchange_of
 from ludus.http.growing_requests import GrowingRequests
 from ludus.http.messages import Incoming, Refusal
-from ludus.http.replies import TRANSPORT, envelope
-from ludus.http.token_counts import estimated_tokens
+from ludus.http.replies import envelope
 from ludus.model import Model, Request
-from ludus.response import Item, Response
+from ludus.response import Response
 from ludus.runtime.boundary import step
-from ludus.tokens import tokens_from_items
 
-#: Parameters that say how an answer is sampled.
-SAMPLING = frozenset(
-    {"temperature", "top_p", "top_k", "max_output_tokens", "seed", "presence_penalty", "frequency_penalty"}
-)
-#: What else of a request reaches the model. A program that a policy commands could add anything, such as another model.
-PASSED_ON = frozenset({"instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning", "include"})
-PASSED_ON |= {"stop", "prompt_cache_key"}
-_OPERATORS = SAMPLING | {"metadata"}  # of a row: `metadata` may hold an `extra_body` for the model's server
-_ABOUT_CALLER = {"metadata", "user", "safety_identifier", "client_metadata"}
 _WRONG = {"bad_request", "http_400", "http_413", "http_422"}  # a request that a model's command may have written
 FAILURES = 3  # failed calls in a row after which a program may end: it would try again for minutes
 #: The most bytes of a program's conversations. Each counts as its longest request, so a long history counts once.
@@ -277,7 +267,7 @@ class ProgramCalls:
         content = asked.get("input")
         items = [{"role": "user", "content": content}] if isinstance(content, str) else content
         if not isinstance(items, list):
-            raise _no_items()
+            raise no_items()
         params = self._params(asked)
         conversation, turn = self._conversations.join(items, params)
         while conversation.lock.locked():  # its history is about to change: look again when its call is answered
@@ -299,7 +289,7 @@ class ProgramCalls:
             self.calls += 1
             self.has_played = self.has_played or not conversation.is_side
             if self._token_budget is not None:
-                self.tokens += _tokens_of(response, turn.items, params)
+                self.tokens += tokens_of(response, turn.items, params)
             self.restored += turn.changed
         return tools.answer(envelope(response, body, self._episode.model.name, tokens=False))
 
@@ -349,32 +339,9 @@ class ProgramCalls:
         return response
 
     def _params(self, body: Body) -> Body:
-        """The parameters of a call. How answers are sampled is the operator's choice, not the program's."""
-        asked = {key: value for key, value in body.items() if key not in TRANSPORT and value is not None}
+        """The parameters of a call."""
         if not self.sampling_is_operators:
-            return asked
-        own = {key: value for key, value in self._episode.params.items() if key in _OPERATORS and value is not None}
-        for key in sorted(asked.keys() - PASSED_ON - _ABOUT_CALLER):
-            self.asked_sampling.setdefault(key, asked[key])
-        return {**{key: value for key, value in asked.items() if key in PASSED_ON}, **own}
-
-
-def _tokens_of(response: Response, items: list[Item], params: Body) -> int:
-    """The tokens of a call: as the model counted them, or estimated."""
-    usage = response.usage
-    if isinstance(total := usage.get("total_tokens"), int):
-        return total
-    if response.tokens is not None:
-        return len(response.tokens.prompt_ids) + len(response.tokens.generated_ids)
-    return estimated_tokens({**params, "input": [*items, *response.output]})
-
-
-def read_items(items: list[Any]) -> list[Item]:
-    """The items of a request as the policy gets them: without token ids, and with calls of functions only."""
-    if not all(isinstance(item, dict) for item in items):
-        raise _no_items()
-    return function_items(tokens_from_items(items)[0])
-
-
-def _no_items() -> Refusal:
-    return Refusal.field(["input"], "value_error", "input must be a string or a list of items")
+            return asked_params(body)
+        params, left_out = passed_on(body, self._episode.params)
+        self.asked_sampling = left_out | self.asked_sampling
+        return params

@@ -9,7 +9,8 @@ from hashlib import blake2b
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ludus.agents.program_calls import ProgramCalls, read_items
+from ludus.agents.program_calls import ProgramCalls
+from ludus.agents.program_requests import read_items
 from ludus.episode import Episode
 from ludus.errors import Failure, Stage
 from ludus.http.replies import envelope
