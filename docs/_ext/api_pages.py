@@ -48,7 +48,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "graders": (
         "ludus.graders",
         "Functions that judge text, for verifiers.",
-        _in("graders", "answers arguments code_blocks formats judge math outputs patterns programs schemas repository"),
+        _in("graders", "answers code_blocks formats judge math outputs patterns programs schemas repository"),
     ),
     "sandbox": ("ludus.sandbox", "Running code that nobody trusts.", _in("sandbox", "protocol resources choice")),
     "data": (
