@@ -103,6 +103,11 @@ class TestFailures:
         (said,) = [record.getMessage() for record in caplog.records if record.name == "ludus.train.contract"]
         assert said.startswith(f"the feed is empty: {feed.counts['failed']} rollouts failed, the first: verify: crash")
 
+    async def test_an_endless_feed_ends_with_an_error_if_nothing_ever_gets_a_verdict(self) -> None:
+        feed = feed_of(lambda question, repeat: "crash", rows=2, policy={"replacements": 1}, epochs=None)
+        with pytest.raises(UserError, match=r"the feed is empty: \d+ rollouts failed, the first: verify: crash"):
+            await groups_of(feed)
+
     async def test_min_size_drops_a_short_group_and_counts_it(self) -> None:
         feed = feed_of(
             lambda question, repeat: str(repeat) if repeat < 3 or question == "q1" else "refuse",

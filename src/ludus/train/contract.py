@@ -36,6 +36,9 @@ from ludus.train.schedule import GroupSchedule
 
 _LOG = logging.getLogger(__name__)
 
+#: A feed without an end stops with an error if this many rollouts failed and none has a verdict.
+FAILURES_WITHOUT_VERDICT = 256
+
 
 class GroupFeed:
     """Groups of rollouts for a trainer. `options` are those of `ludus.collect`.
@@ -158,7 +161,7 @@ class GroupFeed:
                 raise UserError("a feed is read inside `async with`", "Write: async with GroupFeed(...) as feed:")
             if self._running.done():
                 self._running.result()
-                self._warn_of_failures()
+                self._report_failures()
                 raise StopAsyncIteration
             self._changed.clear()
             await self._changed.wait()
@@ -253,11 +256,19 @@ class GroupFeed:
         together = environment.resources.by_group
         return OpenGroup(work, policy, next(self._numbers), task_id=task_id, all_together=together)
 
-    def _warn_of_failures(self) -> None:
-        """Say why the feed was empty, if no rollout had a verdict."""
+    def _report_failures(self) -> None:
+        """Say why the feed was empty, if no rollout had a verdict. Without an end of its own, that is an error."""
         failed, self._first_failure = self._first_failure, None
-        if failed is not None and not self.counts["completed"] + self.counts["masked"]:
-            _LOG.warning("the feed is empty: %s rollouts failed, the first: %s", self.counts["failed"], failed.failure)
+        if failed is None or self._has_verdicts:
+            return
+        told = f"the feed is empty: {self.counts['failed']} rollouts failed, the first: {failed.failure}"
+        if self._epochs is None:
+            raise UserError(told)
+        _LOG.warning("%s", told)
+
+    @property
+    def _has_verdicts(self) -> bool:
+        return bool(self.counts["completed"] + self.counts["masked"])
 
     def _closed(self, opened: OpenGroup) -> None:
         group = opened.finished()
@@ -275,6 +286,8 @@ class GroupFeed:
         else:
             self._schedule.wake(self.policy.size + self.policy.extra)
         self._changed.set()
+        if self._epochs is None and self.counts["failed"] >= FAILURES_WITHOUT_VERDICT and not self._has_verdicts:
+            self._schedule.stop()
         self._end_if_idle()
 
     def _dropped(self, group: TrainingGroup) -> bool:
