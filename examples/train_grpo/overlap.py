@@ -2,7 +2,8 @@
 
 The server generates and this process trains a LoRA adapter. After each step the adapter is published to the server
 under the name of its version, so a call ends with the weights that it began with. `--ahead 1` generates the groups of
-the next step during this one, so they are at most one version old; `--ahead 0` waits for every update.
+the next step during this one, so they are at most one version old; `--ahead 0` waits for every update. `--agent text`
+plays the training tasks with `text_calls.py`, `--test-agents tools text` the held-out ones with both agents.
 
     VLLM_SERVER_DEV_MODE=1 VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve FOLDER --served-model-name policy \
         --enable-lora --max-lora-rank 32 --max-loras 4 --logprobs-mode processed_logprobs
@@ -20,24 +21,28 @@ import json
 import shutil
 import sys
 import time
-import urllib.error
-import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from environments import ENVIRONMENTS
+from learner import Learner, Server
 from ludus_transformers.adapters import AdapterPolicy
-from ludus_transformers.loading import load
 from policy import options_of, write_json
+from text_calls import TextCalls
 
 import ludus
+from ludus import Environment
+from ludus.agents.simple import SimpleAgent
 from ludus.errors import UserError
 from ludus.models.vllm import VllmModel
 from ludus.train.contract import GroupFeed
-from ludus.train.group import TrainingGroup
 from ludus.train.policy import GroupPolicy
+
+#: The agents that can play, by the form of a call: through the model server's tools, or as text.
+AGENTS = {"tools": SimpleAgent, "text": TextCalls}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -60,118 +65,15 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=4, help="sampled answers to a held-out task")
     parser.add_argument("--keep-every", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--control", action="store_true", help="permute the advantages within each group")
+    parser.add_argument("--agent", choices=AGENTS, default="tools", help="the agent that plays the training tasks")
+    parser.add_argument(
+        "--test-agents", choices=AGENTS, nargs="+", help="agents of the held-out tasks; default: --agent"
+    )
     parser.add_argument("--only", choices=["train", "measure"], help="train now and measure later, or measure now")
     parser.add_argument("--start-after", type=Path, help="load the weights, then wait until this file is there")
     parser.add_argument("--output", type=Path, default=Path("runs/overlap"))
     return parser.parse_args(arguments)
-
-
-class Server:
-    """The adapters that a vLLM server holds."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/").removesuffix("/v1")
-
-    def load(self, name: str, folder: Path) -> None:
-        """Hold an adapter."""
-        self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
-
-    def unload(self, name: str) -> None:
-        """Forget an adapter."""
-        self._post("/v1/unload_lora_adapter", {"lora_name": name})
-
-    def _post(self, path: str, body: dict[str, Any]) -> None:
-        request = urllib.request.Request(
-            self.url + path, json.dumps(body).encode(), {"content-type": "application/json"}
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=120) as reply:
-                reply.read()
-        except urllib.error.HTTPError as error:
-            cause = f"{self.url}{path} answered {error.code}: {error.read(300).decode(errors='replace')}"
-            raise UserError(cause, "Start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1") from error
-        except OSError as error:
-            raise UserError(f"{self.url} does not answer: {error}", "Start vLLM, or correct --server") from error
-
-
-class Learner:
-    """The weights, their adapter and its optimizer."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        try:
-            from peft import LoraConfig, get_peft_model
-        except ModuleNotFoundError as error:
-            raise UserError("adapters need peft", "pip install peft") from error
-        import torch
-
-        torch.manual_seed(options.seed)
-        weights, self.tokenizer = load(options.model, None, "auto", "auto")
-        weights.requires_grad_(False)
-        chosen = LoraConfig(
-            r=options.lora, lora_alpha=2 * options.lora, target_modules="all-linear", task_type="CAUSAL_LM"
-        )
-        self.model = get_peft_model(weights, chosen)
-        self.model.train()
-        trained = [weight for weight in self.model.parameters() if weight.requires_grad]
-        self.optimizer = torch.optim.AdamW(trained, lr=options.learning_rate, weight_decay=0.0)
-        self.clip, self.micro_batch = options.clip, options.micro_batch
-
-    def step(self, groups: list[TrainingGroup]) -> dict[str, float]:
-        """One step of GRPO on finished groups. The loss is the mean over all tokens that the policy wrote."""
-        import torch
-
-        sequences = [
-            (sequence, advantage)
-            for group in groups
-            for member, advantages in zip(group.members, group.sequence_advantages(), strict=True)
-            for sequence, advantage in zip(member.sequences if member.trains else (), advantages, strict=True)
-            if advantage and any(sequence.mask)
-        ]
-        tokens = sum(sum(sequence.mask) for sequence, _ in sequences)
-        clipped = 0.0
-        sequences.sort(key=lambda pair: len(pair[0].ids))
-        for start in range(0, len(sequences), self.micro_batch):
-            clipped += self._backward(sequences[start : start + self.micro_batch], tokens)
-        trained = [weight for weight in self.model.parameters() if weight.requires_grad]
-        norm = float(torch.nn.utils.clip_grad_norm_(trained, 1.0)) if sequences else 0.0
-        if norm == norm and norm != float("inf"):
-            self.optimizer.step()
-        self.optimizer.zero_grad()
-        return {"tokens": tokens, "sequences": len(sequences), "clipped": clipped / max(1, tokens), "norm": norm}
-
-    def _backward(self, batch: list[Any], tokens: int) -> float:
-        """Add the gradient of some sequences. Returns how many of their tokens were clipped."""
-        import torch
-
-        length = max(len(sequence.ids) for sequence, _ in batch)
-        first = min(length - len(sequence.ids) + sequence.mask.index(1) for sequence, _ in batch)
-        first = max(first, 1)  # a token is predicted by the one before it
-
-        def padded(values: list[list[Any]], fill: Any, dtype: Any) -> Any:
-            rows = [[fill] * (length - len(row)) + list(row) for row in values]
-            return torch.tensor(rows, dtype=dtype, device=self.model.device)
-
-        ids = padded([sequence.ids for sequence, _ in batch], 0, torch.long)
-        there = padded([[1] * len(sequence.ids) for sequence, _ in batch], 0, torch.long)
-        mask = padded([sequence.mask for sequence, _ in batch], 0, torch.float32)[:, first:]
-        before = padded([sequence.logprobs for sequence, _ in batch], 0.0, torch.float32)[:, first:]
-        advantages = torch.tensor([[advantage] for _, advantage in batch], device=self.model.device)
-        places = (there.cumsum(1) - 1).clamp(min=0)
-        kept = length - first + 1
-        logits = self.model(
-            input_ids=ids, attention_mask=there, position_ids=places, logits_to_keep=kept, use_cache=False
-        ).logits[:, :-1]
-        now = torch.log_softmax(logits.float(), -1).gather(-1, ids[:, first:, None])[..., 0]
-        ratio = torch.exp(now - before)
-        limited = ratio.clamp(1 - self.clip, 1 + self.clip)
-        gain = torch.minimum(ratio * advantages, limited * advantages)
-        (-(gain * mask).sum() / tokens).backward()
-        return float(((ratio != limited) * mask).sum())
-
-    def save(self, folder: Path) -> Path:
-        """Write the adapter."""
-        self.model.save_pretrained(str(folder))
-        return folder
 
 
 class Run:
@@ -179,7 +81,9 @@ class Run:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.server = options, Server(options.server)
-        self.environment, make_rows, self.settings = ENVIRONMENTS[options.environment]
+        which, make_rows, self.settings = ENVIRONMENTS[options.environment]
+        environment = Environment.load(which)
+        self.environments = {"tools": environment, "text": replace(environment, agent=TextCalls())}
         rows = make_rows(options.train_tasks + options.held_out, options.seed)
         self.train_rows, self.held_out = rows[: -options.held_out], rows[-options.held_out :]
         self.learner = Learner(options) if options.only != "measure" else None
@@ -205,7 +109,7 @@ class Run:
         )
         groups = GroupPolicy(size=options.group_size, keep_without_signal=True, max_staleness=options.ahead)
         feed = GroupFeed(
-            self.environment,
+            self.environments[options.agent],
             input=self.train_rows,
             settings=self.settings,
             seed=options.seed,
@@ -278,24 +182,31 @@ class Run:
         for kept in self.kept:
             name = f"{options.output.name}-{options.seed}-step{kept['step']}"
             self.server.load(name, options.output / kept["folder"])
-            for kind, temperature, repeats in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
-                config = VllmModel.Config(base_url=f"{self.server.url}/v1", model=name, temperature=temperature)
-                played = ludus.collect(
-                    self.environment,
-                    model=VllmModel(config),
-                    input=self.held_out,
-                    settings=self.settings,
-                    repeats=repeats,
-                    seed=options.seed,
-                )
-                rewards = [rollout.verdict.reward for rollout in played.rollouts if rollout.verdict is not None]
-                kept[kind] = sum(rewards) / max(1, len(rewards))
-                kept[f"{kind}_failed"] = repeats * len(self.held_out) - len(rewards)
+            kept["agents"] = {agent: self._measured(name, agent) for agent in options.test_agents or [options.agent]}
             self.server.unload(name)
-            print(
-                f"step {kept['step']}, {kept['seconds']:.0f} s: {kept['greedy']:.3f}, {kept['sampled']:.3f}", flush=True
+            told = (
+                f"{agent} {values['greedy']:.3f} {values['sampled']:.3f}" for agent, values in kept["agents"].items()
             )
+            print(f"step {kept['step']}, {kept['seconds']:.0f} s: {', '.join(told)}", flush=True)
             self.write()
+
+    def _measured(self, name: str, agent: str) -> dict[str, float]:
+        """The held-out reward of an adapter under one agent, and how many rollouts have none."""
+        options, measured = self.options, dict[str, float]()
+        for kind, temperature, repeats in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
+            config = VllmModel.Config(base_url=f"{self.server.url}/v1", model=name, temperature=temperature)
+            played = ludus.collect(
+                self.environments[agent],
+                model=VllmModel(config),
+                input=self.held_out,
+                settings=self.settings,
+                repeats=repeats,
+                seed=options.seed,
+            )
+            rewards = [rollout.verdict.reward for rollout in played.rollouts if rollout.verdict is not None]
+            measured[kind] = sum(rewards) / max(1, len(rewards))
+            measured[f"{kind}_failed"] = repeats * len(self.held_out) - len(rewards)
+        return measured
 
     def write(self) -> None:
         """The file so far."""
