@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gym_commands import answers
+from gym_commands import FEW_PLUGINS, answers
 from servers import Server, running
 
 
@@ -15,6 +15,12 @@ from servers import Server, running
 def server() -> Iterator[Server]:
     with running(Server()) as started:
         yield started
+
+
+@pytest.fixture
+def few_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pytest that a command starts does not import the plugins of other packages."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(FEW_PLUGINS))
 
 
 @pytest.fixture

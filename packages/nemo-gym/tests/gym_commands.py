@@ -26,6 +26,8 @@ from waiting import CEILING
 from ludus.remote.http import connect
 
 KEY = "sk-0123456789abc"
+#: For a pytest that a test starts: without the plugins of other packages, which take longer than all else to import.
+FEW_PLUGINS = "-p no:cacheprovider -p no:schemathesis -p no:hypothesispytest -p no:anyio -p no:platformdirs".split()
 SCRIPTED = "--model-type scripted --model script.yaml"
 Row = dict[str, Any]
 

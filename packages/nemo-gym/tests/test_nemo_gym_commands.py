@@ -16,6 +16,7 @@ from typing import Any
 import forked
 import interruptible
 import pytest
+from gym_commands import FEW_PLUGINS
 from ludus_nemo_gym import commands, gym
 from servers import Server
 from waiting import CEILING
@@ -48,6 +49,7 @@ def command(name: str, *arguments: str) -> list[str]:
 
 def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    variables["PYTEST_ADDOPTS"] = " ".join(FEW_PLUGINS)
     return forked.run(command(name, *arguments), capture_output=True, text=True, env=variables)
 
 
@@ -271,6 +273,7 @@ def test_a_new_environment_elsewhere_is_offered_only_commands_that_find_it(capsy
     assert all(" ./mine/corner_shop" in line for line in commands.splitlines())
 
 
+@pytest.mark.usefixtures("few_plugins")
 def test_ng_test_fails_if_a_test_fails():
     called("ng_init_resources_server", "+entrypoint=resources_servers/corner_shop")
     (test,) = Path("resources_servers/corner_shop").glob("**/test_*.py")

@@ -157,6 +157,7 @@ async def test_it_awaits():
 """
 
 
+@pytest.mark.usefixtures("few_plugins")
 def test_the_tests_of_agents_run_and_async_tests_need_no_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +172,7 @@ def test_the_tests_of_agents_run_and_async_tests_need_no_configuration(
     assert typed("ng_test +entrypoint=responses_api_agents/looping") == 1
 
 
+@pytest.mark.usefixtures("few_plugins")
 @pytest.mark.parametrize("place", ["responses_api_agents/group/looping", "environment_servers/turn"])
 def test_the_tests_of_an_agent_in_a_group_and_of_an_environment_server_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str

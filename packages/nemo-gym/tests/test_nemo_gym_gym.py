@@ -274,6 +274,7 @@ def test_environments_are_listed_searched_and_inspected(capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out) == []
 
 
+@pytest.mark.usefixtures("few_plugins")
 def test_a_new_environment_is_made_tested_and_validated(capsys: pytest.CaptureFixture[str]):
     assert called("env", "init", "--resources-server", "corner_shop") == 0
     assert Path("resources_servers/corner_shop/environment.yaml").is_file()

@@ -172,22 +172,23 @@ def test_the_tokens_of_an_agents_calls_are_one_sequence(tmp_path: Path) -> None:
     assert (sequence.ids, sequence.mask) == ([1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 0, 1])
 
 
+#: Asks with the client of the package or with the function below it, as the text of the row says.
+ASK_AS_TOLD = """(
+            await NeMoGymAsyncOpenAI(base_url=url, api_key='x').create_response(**params)
+            if "client" in body.input
+            else await (await request('POST', f'{url}/responses', json=params)).json()
+        )"""
+
+
 @pytest.mark.parametrize("isolate", [True, False])
-@pytest.mark.parametrize(
-    "ask",
-    [
-        "await NeMoGymAsyncOpenAI(base_url=url, api_key='x').create_response(**params)",
-        "await (await request('POST', f'{url}/responses', json=params)).json()",
-    ],
-)
-def test_agents_with_clients_of_their_own_play_several_rollouts_at_once(
-    tmp_path: Path, ask: str, isolate: bool
-) -> None:
-    name = f"calling_{isolate}_{'request' in ask}".lower()
-    write_agent(tmp_path, name, CALLING.replace("ASK", ask))
-    folder = write_server(tmp_path, f"of_{name}", JUDGE, [row(f"say {n}", wanted=str(n)) for n in range(4)], agent=name)
-    results = collect(folder, lambda request: str(request.input[-1])[-20:], isolate=isolate)
-    assert [rollout.reward for rollout in results.rollouts] == [1.0] * 4
+def test_agents_with_clients_of_their_own_play_several_rollouts_at_once(tmp_path: Path, isolate: bool) -> None:
+    name = f"calling_{isolate}".lower()
+    write_agent(tmp_path, name, CALLING.replace("ASK", ASK_AS_TOLD))
+    wanted = [f"{way} {number}" for way in ("client", "request") for number in range(3)]
+    folder = write_server(tmp_path, f"of_{name}", JUDGE, [row(text, wanted=text) for text in wanted], agent=name)
+    settings = {"resources.isolate": False}
+    results = collect(folder, lambda request: str(request.input[-1])[-20:], isolate=isolate, settings=settings)
+    assert {rollout.task.wanted: rollout.reward for rollout in results.rollouts} == dict.fromkeys(wanted, 1.0)
 
 
 def test_an_agent_that_is_not_there_can_be_replaced(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ except urllib.error.HTTPError as error:
 def test_a_program_that_an_agent_starts_need_not_name_its_rollout(tmp_path: Path) -> None:
     write_agent(tmp_path, "unnamed", f"{UNNAMED}\n\nPROGRAM = {PROGRAM!r}\n")
     folder = write_server(tmp_path, "unnaming", COUNTER, counter_rows(1), agent="unnamed")
-    (rollout,) = ludus.collect(folder, model=ScriptedModel(ADD)).rollouts
+    settings = {"resources.isolate": False}
+    (rollout,) = ludus.collect(folder, model=ScriptedModel(ADD), settings=settings).rollouts
     assert rollout.reward == 1.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hosted_agents import LOOP, write_agent
@@ -76,6 +77,7 @@ class Agent(SimpleResponsesAPIAgent):
         return BaseVerifyResponse.model_validate(await get_response_json(reply))
 """
 
+#: The ways to ask for the address of the model. A row says which one its agent takes.
 ADDRESSES = {
     "helper": "self.resolve_model_base_url(name)",
     "policy": 'get_global_config_dict()["policy_base_url"]',
@@ -84,20 +86,22 @@ ADDRESSES = {
     "server": "get_server_url(name) + '/v1'",
     "prefixed": "self.base_url_for_run(get_server_url(name), {'_ng_rollout_id': 'x'}) + '/v1'",
 }
+ADDRESS = (
+    f"{{{', '.join(f'{how!r}: lambda: {address}' for how, address in ADDRESSES.items())}}}[body.input.split()[0]]()"
+)
 ROWS = [row(f"{number}", wanted=f"{number}!") for number in range(4)]
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-@pytest.mark.parametrize("how", ADDRESSES)
-def test_a_program_finds_its_rollout_by_the_address_that_its_agent_gives_it(
-    tmp_path: Path, how: str, isolate: bool
-) -> None:
-    name = f"starting_{how}_{isolate}".lower()
-    write_agent(tmp_path, name, STARTING.replace("ADDRESS", ADDRESSES[how]))
-    folder = write_server(tmp_path, f"of_{name}", JUDGE, ROWS, agent=name)
+def test_a_program_finds_its_rollout_by_any_address_that_its_agent_gives_it(tmp_path: Path, isolate: bool) -> None:
+    name = f"starting_{isolate}".lower()
+    write_agent(tmp_path, name, STARTING.replace("ADDRESS", ADDRESS))
+    rows = [row(text, wanted=f"{text}!") for text in (f"{how} {number}" for number in range(2) for how in ADDRESSES)]
+    folder = write_server(tmp_path, f"of_{name}", JUDGE, rows, agent=name)
     model = ScriptedModel(lambda request: f"{request.input[-1]['content']}!")
     results = ludus.collect(folder, model=model, settings={"agent.isolate": isolate, "resources.isolate": False})
-    assert [(rollout.reward, rollout.error) for rollout in results.rollouts] == [(1.0, None)] * 4
+    outcomes = {rollout.task.wanted: (rollout.reward, rollout.error) for rollout in results.rollouts}
+    assert outcomes == {one["wanted"]: (1.0, None) for one in rows}
 
 
 #: Gives its program an address of its own making, and makes a reward of whatever the program says.
@@ -119,18 +123,30 @@ EMPTY = json.dumps({"id": "r", "created_at": 0, "model": "m", "object": "respons
 )
 
 
+def write_unnamed(root: Path, code: str) -> Path:
+    """Such an agent and its server, and the folder of the server."""
+    name = f"unnamed_{len(code)}"
+    write_agent(root, name, code)
+    return write_server(root, f"of_{name}", JUDGE, ROWS, agent=name)
+
+
+def collect(folder: Path, **options: Any) -> Any:
+    """Collect with an agent in a process of its own."""
+    model = ScriptedModel(lambda request: f"{request.input[-1]['content']}!")
+    return ludus.collect(folder, model=model, settings={"resources.isolate": False}, **options)
+
+
 @pytest.mark.parametrize("code", [UNNAMED + NOTHING, UNNAMED + EMPTY])
 def test_a_program_whose_calls_name_no_rollout_earns_no_reward_beside_others(tmp_path: Path, code: str) -> None:
-    name = f"unnamed_{len(code)}"
-    write_agent(tmp_path, name, code)
-    folder = write_server(tmp_path, f"of_{name}", JUDGE, ROWS, agent=name)
-    model = ScriptedModel(lambda request: f"{request.input[-1]['content']}!")
-    failed = [rollout for rollout in ludus.collect(folder, model=model, concurrency=4).rollouts if rollout.error]
+    failed = [rollout for rollout in collect(write_unnamed(tmp_path, code), concurrency=4).rollouts if rollout.error]
     assert failed
     for rollout in failed:
         assert (rollout.reward, rollout.error.stage, rollout.error.kind) == (None, "agent", "unnamed_rollout")
         assert "play one rollout at a time, with --concurrency 1" in rollout.error.cause
-    alone = ludus.collect(folder, model=model, concurrency=1)
+
+
+def test_a_program_whose_calls_name_no_rollout_earns_its_reward_alone(tmp_path: Path) -> None:
+    alone = collect(write_unnamed(tmp_path, UNNAMED + NOTHING), concurrency=1)
     assert [(rollout.reward, rollout.error) for rollout in alone.rollouts] == [(1.0, None)] * 4
 
 
@@ -156,5 +172,5 @@ def test_an_agent_that_makes_its_own_application_calls_itself(tmp_path: Path) ->
     assert "url_path_for_run" in OWN_APPLICATION
     write_agent(tmp_path, "own_application", OWN_APPLICATION)
     folder = write_server(tmp_path, "of_own_application", JUDGE, ROWS, agent="own_application")
-    results = ludus.collect(folder, model=ScriptedModel(lambda request: f"{request.input[-1]['content']}!"))
+    results = collect(folder)
     assert [(rollout.reward, rollout.error) for rollout in results.rollouts] == [(1.0, None)] * 4

@@ -138,13 +138,17 @@ MADE_UP = [
 ]
 
 
-@pytest.mark.parametrize("name", [*MADE_UP, "verify", "v1/responses", "ng-rollout/1/seed_session", "a\nb", "x" * 9999])
-def test_a_model_reaches_no_route_that_it_was_not_offered(tmp_path: Path, name: str) -> None:
-    rollout = play(tmp_path, [call("count"), call(name, start=1000), "done"])
-    assert rollout.reward == 1.0
-    outputs = [item["output"] for item in rollout.response.output if item["type"] == "function_call_output"]
-    assert outputs[0] == '{"count":1}'
-    assert "Not Found" in outputs[1]  # in the words of a tool, or of the model's API
+def test_a_model_reaches_no_route_that_it_was_not_offered(tmp_path: Path) -> None:
+    names = [*MADE_UP, "verify", "v1/responses", "ng-rollout/1/seed_session", "a\nb", "x" * 9999]
+    calls = [{"name": name, "arguments": {"start": 1000}} for name in names]
+    rollout = play(tmp_path, [call("count"), {"calls": calls}, call("count"), "done"])
+    assert rollout.reward == 2.0
+    first, *outputs, last = [
+        item["output"] for item in rollout.response.output if item["type"] == "function_call_output"
+    ]
+    assert (first, last) == ('{"count":1}', '{"count":2}')
+    wrong = [name for name, output in zip(names, outputs, strict=True) if "Not Found" not in output]
+    assert wrong == []  # "Not Found" in the words of a tool, or of the model's API
 
 
 async def kill(pid: int) -> None:

@@ -147,6 +147,7 @@ def test_an_agent_with_sessions_answers_and_calls_the_tools_of_its_resources(tmp
 def test_an_answer_that_fails_closes_the_session_and_has_the_cause_of_the_model(tmp_path: Path) -> None:
     folder = write_environment(tmp_path, TELLING, "failing_words", [row("?", "word", word="red")])
     script = [{"error": {"kind": "http_400", "cause": "the prompt is too odd"}}]
-    (rollout,) = ludus.collect(folder, model=ScriptedModel(script)).rollouts
+    settings = {"agent.isolate": False, "resources.isolate": False}
+    (rollout,) = ludus.collect(folder, model=ScriptedModel(script), settings=settings).rollouts
     assert (rollout.reward, rollout.error.stage, rollout.error.cause) == (None, "model", "the prompt is too odd")
     assert list((tmp_path / "responses_api_agents" / "failing_words_agent").glob("closed_*"))

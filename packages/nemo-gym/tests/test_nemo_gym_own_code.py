@@ -363,6 +363,7 @@ def test_run_helper_starts_a_server_on_disk(tmp_path: Path) -> None:
     assert {result["_rowidx"]: result["final_count"] for result in results} == {0: 5, 1: 6, 2: 7}
 
 
+@pytest.mark.usefixtures("few_plugins")
 @pytest.mark.parametrize("name", ["words", "mcqa"])
 def test_env_test_runs_the_tests_of_a_server_on_disk_with_our_nemo_gym(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nemo_gym
 import pytest
+from gym_commands import FEW_PLUGINS
 
 REPORT = """
 import json, os, sys
@@ -81,7 +82,7 @@ def test_pytest_finds_the_servers_of_a_checkout_by_their_full_names(checkout, he
     (server / "tests" / "__init__.py").write_text("")
     (server / "tests" / "test_app.py").write_text(SUITE.format(checkout=str(checkout)))
     environment = {name: value for name, value in os.environ.items() if name != "NEMO_GYM_EXTRA_ROOTS"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(server / "tests")]
+    command = [sys.executable, "-m", "pytest", "-q", *FEW_PLUGINS, str(server / "tests")]
     done = subprocess.run(command, cwd=checkout / here, env=environment, capture_output=True, text=True, timeout=120)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
@@ -93,7 +94,7 @@ def test_pytest_finds_the_siblings_of_a_server_by_bare_names(checkout, named):
     (server / "app.py").write_text("from answers import ANSWER")
     (server / "tests").mkdir()
     (server / "tests" / "test_app.py").write_text(SUITE.format(checkout=str(checkout)))
-    command = [Path(sys.executable).with_name("pytest"), "-q", "-p", "no:cacheprovider", named]
+    command = [Path(sys.executable).with_name("pytest"), "-q", *FEW_PLUGINS, named]
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
@@ -124,7 +125,6 @@ def test_answer(expected):
     "options",
     [
         ["--import-mode=importlib", "resources_servers"],
-        ["--import-mode=prepend", "resources_servers"],
         ["--import-mode=prepend", "resources_servers/two/tests", "resources_servers/one/tests"],
         ["--import-mode=importlib", "-n", "2"],
     ],
@@ -140,7 +140,7 @@ def test_suites_of_several_servers_run_in_one_process_each_with_its_own_siblings
         (server / "tests" / "conftest.py").write_text(NUMBERED)
         (server / "tests" / "test_app.py").write_text(NUMBERED_SUITE.format(name=name, number=number))
     (checkout / "conftest.py").write_text("")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    command = [sys.executable, "-m", "pytest", "-q", *FEW_PLUGINS, *options]
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
