@@ -30,23 +30,34 @@ def drawn(count: int, seed: int = 1, **settings: Any) -> list[dict[str, Any]]:
         rows.close()  # type: ignore[attr-defined]
 
 
-def drawn_here(count: int, families: Any) -> list[dict[str, Any]]:
+def drawn_here(count: int, families: Any, seed: int = 1) -> list[dict[str, Any]]:
     """The same rows, drawn in this process, which is quicker."""
     from ludus.environments.reasoning_gym.draws import rows
 
-    return list(islice(rows(1, families, ""), count))
+    return list(islice(rows(seed, families, ""), count))
 
 
 def family(row: dict[str, Any]) -> str:
     return str(row["metadata"]["source_dataset"])
 
 
-def test_the_same_seed_gives_the_same_rows_in_any_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = drawn(40, families=PROCESS_DEPENDENT)
+@pytest.fixture(scope="module")
+def first() -> list[dict[str, Any]]:
+    """The first rows of a stream."""
+    return drawn(40, families=PROCESS_DEPENDENT)
+
+
+def test_the_same_seed_gives_the_same_rows_in_any_process(
+    first: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(os.environ, "PYTHONHASHSEED", "5")
     assert drawn(30, families=PROCESS_DEPENDENT) == first[:30]
-    questions = {row["question"] for row in first}
-    assert not questions & {row["question"] for row in drawn(40, seed=2, families=PROCESS_DEPENDENT)}
+
+
+def test_another_seed_gives_other_questions() -> None:
+    long = {"chain_sum": {"config": {"min_digits": 8, "max_digits": 8}}}
+    one, other = ({row["question"] for row in drawn_here(40, long, seed)} for seed in (1, 2))
+    assert not one & other
 
 
 def test_no_question_occurs_twice_and_a_small_family_ends() -> None:
@@ -68,14 +79,15 @@ def test_a_row_is_made_with_the_familys_settings_and_holds_them() -> None:
     assert all(row["metadata"]["num_terms"] == 2 and row["config"] == config for row in rows)
 
 
-def test_a_row_is_a_valid_task_and_asks_for_tags() -> None:
-    row = drawn(1, families="gcd")[0]
+def test_a_row_is_a_valid_task_and_asks_for_tags(first: list[dict[str, Any]]) -> None:
+    row = first[0]
     task = ReasoningGym.Task.model_validate(row)
-    assert task.family == "gcd"
+    assert task.family == family(row)
+    assert task.family in PROCESS_DEPENDENT
     assert task.input[0]["content"] == f"{task.question}\n\n{INSTRUCTION}"
     assert "config" not in row
     plain = drawn_here(1, "gcd")[0]
-    assert plain["responses_create_params"]["input"][0]["content"] == row["question"]
+    assert plain["responses_create_params"]["input"][0]["content"] == plain["question"]
 
 
 def test_all_means_every_family_that_runs_no_programs() -> None:
