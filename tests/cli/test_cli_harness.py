@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from harness_runs import needs_harness
 
@@ -34,13 +35,17 @@ printf '#!/usr/bin/env node\\n1;\\n' > "$3/node_modules/.bin/mine"
 """
 
 
-def started(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+COMMAND = [sys.executable, "-m", "ludus", "harness"]
+
+
+def prepared(tmp_path: Path, **variables: str) -> dict[str, str]:
+    """The variables of a command, which finds a declaration and a program in place of npm in its folder."""
     (tmp_path / "bin").mkdir(exist_ok=True)
     npm = tmp_path / "bin/npm"
     npm.write_text(NPM)
     npm.chmod(0o755)
     (tmp_path / "mine.yaml").write_text(DECLARATION)
-    environment = {
+    return {
         **os.environ,
         "LUDUS_CACHE": str(tmp_path / "cache"),
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
@@ -48,15 +53,12 @@ def started(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Pop
         "WAITING": str(tmp_path / "waiting"),
         **variables,
     }
-    command = [sys.executable, "-m", "ludus", "harness", *arguments]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
 def said(tmp_path: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
-    process = started(tmp_path, *arguments, **variables)
-    output, errors = process.communicate()
-    return process.returncode, output, errors
+    environment = prepared(tmp_path, **variables)
+    done = forked.run([*COMMAND, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_all_declarations_are_listed(tmp_path: Path) -> None:
@@ -70,7 +72,10 @@ def test_all_declarations_are_listed(tmp_path: Path) -> None:
 def test_two_installations_at_once_install_once(tmp_path: Path) -> None:
     waiting = tmp_path / "waiting"
     waiting.touch()
-    both = [started(tmp_path, "install", "mine.yaml") for _ in range(2)]
+    command, pipe, environment = [*COMMAND, "install", "mine.yaml"], subprocess.PIPE, prepared(tmp_path)
+    both = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True) for _ in range(2)
+    ]
     waiting.write_text("1\n2\n")
     outputs = [process.communicate() for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
@@ -200,8 +205,7 @@ def test_the_check_finds_a_path_in_place_of_the_prompt_and_a_url_without_v1(tmp_
     for name, text in mistakes.items():
         assert text != good
         (tmp_path / name).write_text(text)
-        command = [sys.executable, "-m", "ludus", "harness", "check", str(tmp_path / name), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = forked.run([*COMMAND, "check", str(tmp_path / name), "--json"], capture_output=True, text=True)
         assert done.returncode == 1, done.stderr
         reports[name] = json.loads(done.stdout)["answers"]
     wrong = [question for question, answer in reports["path.yaml"].items() if not answer["passed"]]
@@ -216,8 +220,7 @@ def test_the_check_finds_a_dialect_that_the_program_does_not_speak(tmp_path: Pat
     text = declared()["pi"].read_text()
     assert "dialect: chat\n" in text
     (tmp_path / "dialect.yaml").write_text(text.replace("dialect: chat\n", "dialect: responses\n"))
-    command = [sys.executable, "-m", "ludus", "harness", "check", str(tmp_path / "dialect.yaml")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = forked.run([*COMMAND, "check", str(tmp_path / "dialect.yaml")], capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     (wrong,) = [" ".join(line.split()) for line in done.stdout.splitlines() if " NO " in line]
     assert wrong == "speaks its dialect NO the program called chat, not responses: write `dialect: chat`"
@@ -226,8 +229,7 @@ def test_the_check_finds_a_dialect_that_the_program_does_not_speak(tmp_path: Pat
 @needs_sandbox()
 @needs_harness("pi")
 def test_the_check_of_a_real_program_shows_its_calls() -> None:
-    command = [sys.executable, "-m", "ludus", "harness", "check", "pi", "--json"]
-    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    report = json.loads(forked.run([*COMMAND, "check", "pi", "--json"], capture_output=True, text=True).stdout)
     assert report["passed"]
     (main,) = report["threads"]
     assert (main["kind"], main["calls"], main["sequences"]) == ("main", 3, 1)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import interruptible
 import pytest
 from servers import Server, running
@@ -43,18 +44,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(folder: Path, *arguments: str, encoding: str = "utf-8") -> subprocess.Popen[str]:
-    variables = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "COLUMNS")}
-    variables |= {"PYTHONIOENCODING": encoding, "COLUMNS": "200"}
+def variables(encoding: str) -> dict[str, str]:
+    """The variables of a command on a wide terminal with an encoding."""
+    found = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "COLUMNS")}
+    return found | {"PYTHONIOENCODING": encoding, "COLUMNS": "200"}
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "ludus", *arguments]
-    return interruptible.start(command, cwd=folder, env=variables, text=True, encoding="utf-8", **pipes)
+    return interruptible.start(command, cwd=folder, env=variables("utf-8"), text=True, encoding="utf-8", **pipes)
 
 
 def ludus(folder: Path, *arguments: str, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
-    process = start(folder, *arguments, encoding=encoding)
-    shown, errors = process.communicate("", timeout=CEILING)
-    return subprocess.CompletedProcess(arguments, process.returncode, shown, errors)
+    command = [sys.executable, "-m", "ludus", *arguments]
+    return forked.run(command, cwd=folder, env=variables(encoding), capture_output=True, encoding="utf-8")
 
 
 def test_a_stopped_collection_reports_sessions_that_are_slow_to_close(folder: Path):
