@@ -152,7 +152,7 @@ async def test_a_right_answer_counts_whatever_the_model_did_to_home(outcomes: Ou
 
 #: What a model may leave so that its judge's box cannot be made.
 IN_THE_WAY = {
-    "deep": "cd ~; mkdir .deep; cd .deep; for n in $(seq 1200); do mkdir a; cd a; done",
+    "deep": 'cd ~; python3 -c \'import os; [(os.mkdir(name), os.chdir(name)) for name in [".deep", *["a"] * 1200]]\'',
     "shut": "mkdir -p ~/.shut/in; chmod 000 ~/.shut/in ~/.shut /app ~",
     "odd names": "touch $'\\377' $'a\\nb'; ln -s $'\\377' $'l\\377'; mkdir ~/.$'d\\377'",
     "a file for a folder": "cd /; rm -rf ~/app; echo > ~/app; rm -rf ~/logs; echo > ~/logs",
