@@ -28,6 +28,7 @@ from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.graders.judge import JudgeModelConfig
 from ludus.rollout import Rollout
+from ludus.runtime.processes import shared_pool
 from ludus.runtime.running import run_to_end
 from ludus.task import Task
 from ludus_qualify import card as cards
@@ -96,15 +97,16 @@ async def _make_card(
     attacks = [attempt for attempt in attempts if attempt.name.startswith(CHEAT)]
     plain = [attempt for attempt in attempts if not attempt.name.startswith(CHEAT)]
     shuffled = random.Random(seed).sample(attempts, len(attempts))
-    first = await play(environment, plain, concurrency=1, seed=seed)
-    twice = await play(checks.verifying_twice(environment), plain, concurrency=1, seed=seed)
-    concurrent = await play(environment, shuffled, concurrency=CONCURRENCY, seed=seed)
     odd = odd_attempts(rows, oracle, odd_count, seed)
-    played_odd = await play(environment, odd, concurrency=CONCURRENCY, seed=seed)
+    async with shared_pool():  # its child processes stay warm from pass to pass
+        first = await play(environment, plain, concurrency=1, seed=seed)
+        twice = await play(checks.verifying_twice(environment), plain, concurrency=1, seed=seed)
+        concurrent = await play(environment, shuffled, concurrency=CONCURRENCY, seed=seed)
+        played_odd = await play(environment, odd, concurrency=CONCURRENCY, seed=seed)
+        near_misses, near_miss_checks = await play_near_misses(
+            environment, attempts, oracle.expected, thresholds, seed=seed, concurrency=CONCURRENCY
+        )
     played = first | {attempt.id: concurrent[attempt.id] for attempt in attacks}
-    near_misses, near_miss_checks = await play_near_misses(
-        environment, attempts, oracle.expected, thresholds, seed=seed, concurrency=CONCURRENCY
-    )
     exploit_limit = cards.exploit_limit(chances, choices, thresholds)
     card = Card(
         environment.name,
