@@ -86,23 +86,31 @@ async def test_a_row_that_lists_tools_offers_only_those(serving: Serving):
     assert results[0].is_error
 
 
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program that does what `ludus` does."""
+    path = tmp_path_factory.mktemp("programs") / "ludus"
+    forked.write_program(path)
+    return str(path)
+
+
 @asynccontextmanager
-async def stdio_session(*options: str) -> AsyncIterator[Any]:
+async def stdio_session(program: str, *options: str) -> AsyncIterator[Any]:
     """An MCP client of `ludus serve --mcp --stdio`."""
     from mcp.client.session import ClientSession
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    words = ["-m", "ludus", "serve", COUNTER, "--mcp", "--stdio", *options]
+    words = ["serve", COUNTER, "--mcp", "--stdio", *options]
     async with (
-        stdio_client(StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))) as streams,
+        stdio_client(StdioServerParameters(command=program, args=words, env=dict(os.environ))) as streams,
         ClientSession(streams[0], streams[1]) as session,
     ):
         await session.initialize()
         yield session
 
 
-async def test_stdio_calls_share_one_session():
-    async with stdio_session() as session:
+async def test_stdio_calls_share_one_session(program: str):
+    async with stdio_session(program) as session:
         before: Any = await session.call_tool("get_counter_value", {})
         await session.call_tool("increment_counter", {"count": 2})
         after: Any = await session.call_tool("get_counter_value", {})
@@ -110,11 +118,11 @@ async def test_stdio_calls_share_one_session():
 
 
 @pytest.mark.parametrize(("options", "number"), [([], 1), (["--row", "1"], 1), (["--row", "2"], 2)])
-async def test_rows_are_counted_from_1_as_in_ludus_chat(options: list[str], number: int):
+async def test_rows_are_counted_from_1_as_in_ludus_chat(program: str, options: list[str], number: int):
     environment = Environment.load(COUNTER)
     rows = [row for _, row, _ in Rows(environment.rows(None), environment.task)]
     assert rows[0]["initial_count"] != rows[1]["initial_count"]
-    async with stdio_session(*options) as session:
+    async with stdio_session(program, *options) as session:
         count: Any = await session.call_tool("get_counter_value", {})
     assert count.structured_content["count"] == rows[number - 1]["initial_count"]
 
