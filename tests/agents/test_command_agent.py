@@ -63,6 +63,34 @@ Anthropic(max_retries=0).messages.create(model="any", max_tokens=50, messages=sa
 """
 
 
+#: Speaks to the model without an SDK, for claims that are about none: importing one takes a second.
+PLAIN = """
+import json, os, sys, urllib.request
+asked = json.load(sys.stdin)
+items = asked["input"]
+def post(url, key, data):
+    request = urllib.request.Request(url, data.encode(), {"Authorization": "Bearer " + key})
+    return urllib.request.urlopen(request).read().decode()
+def model(key=os.environ["OPENAI_API_KEY"], **body):
+    url = os.environ["OPENAI_BASE_URL"] + "/responses"
+    return json.loads(post(url, key, json.dumps({"model": "any", **body})))["output"]
+def tool(call):
+    url = os.environ["LUDUS_TOOLS_URL"] + "/" + call["name"]
+    return post(url, os.environ["LUDUS_TOOLS_KEY"], call["arguments"])
+"""
+
+#: Calls the task's tools until the model calls none.
+TOOLS = """
+while True:
+    answer = model(input=items, tools=asked["tools"])
+    items += answer
+    calls = [item for item in answer if item["type"] == "function_call"]
+    if not calls:
+        break
+    items += [{"type": "function_call_output", "call_id": call["call_id"], "output": tool(call)} for call in calls]
+"""
+
+
 class Counting(Model):
     """Calls the tool to add 3 if it has tools, else answers with the number of requests so far. Gives tokens."""
 
@@ -114,17 +142,12 @@ def test_the_rollout_of_a_program_with_the_anthropic_sdk_holds_the_answer(tmp_pa
 
 #: Sends its own version of the model's turns: arguments with spaces, no reasoning, no ids of items.
 REWRITING = """
-import json, sys
-from openai import OpenAI
-asked = json.load(sys.stdin)
-client, items = OpenAI(max_retries=0), asked["input"]
 for number in range(3):
-    answer = client.responses.create(model="any", input=items, tools=asked["tools"])
-    for item in answer.output:
-        if item.type == "function_call":
-            arguments = json.dumps(json.loads(item.arguments), indent=1)
-            call = {"type": "function_call", "name": item.name, "call_id": item.call_id, "arguments": arguments}
-            items += [call, {"type": "function_call_output", "call_id": item.call_id, "output": str(number)}]
+    for item in model(input=items, tools=asked["tools"]):
+        if item["type"] == "function_call":
+            arguments = json.dumps(json.loads(item["arguments"]), indent=1)
+            call = {key: item[key] for key in ("type", "name", "call_id")} | {"arguments": arguments}
+            items += [call, {"type": "function_call_output", "call_id": item["call_id"], "output": str(number)}]
 """
 
 
@@ -148,7 +171,7 @@ class Rendering(Model):
 
 @pytest.mark.parametrize(("restore", "sequences"), [("exact", 1), ("as_sent", 3)])
 def test_turns_that_a_program_wrote_again_continue_the_tokens(tmp_path: Path, restore: str, sequences: int):
-    rollout = collected(REWRITING, tmp_path, Rendering(), restore=restore)
+    rollout = collected(PLAIN + REWRITING, tmp_path, Rendering(), restore=restore)
     assert rollout.response is not None
     kinds = [item["type"] for item in rollout.response.output]
     assert len(list(rollout.sequences())) == sequences
@@ -258,7 +281,7 @@ def test_a_tool_that_cannot_run_fails_the_rollout_although_its_program_goes_on(
         raise Failure("gone", "the sandbox is gone")
 
     monkeypatch.setattr(Episode, "call_tool", broken)
-    rollout = collected(RESPONSES.replace("while True:", f"{GOES_ON}while True:"), tmp_path)
+    rollout = collected(PLAIN + GOES_ON + TOOLS, tmp_path)
     assert (rollout.outcome, rollout.reward) == (Outcome.FAILED, None)
     assert rollout.error is not None
     assert (rollout.error.stage, rollout.error.kind) == ("tool", "gone")
@@ -266,7 +289,7 @@ def test_a_tool_that_cannot_run_fails_the_rollout_although_its_program_goes_on(
 
 def test_the_failure_names_an_unreachable_model_and_not_the_programs_traceback(tmp_path: Path):
     with pytest.raises(UserError, match="cannot reach http://127.0.0.1:9"):  # every rollout would fail: the run stops
-        collected(CLAUDE, tmp_path, open_model("http://127.0.0.1:9#nobody", {"retries": 0}))
+        collected(f"{PLAIN}model(input=items)", tmp_path, open_model("http://127.0.0.1:9#nobody", {"retries": 0}))
 
 
 def test_a_program_that_cannot_be_started_is_a_failure_that_names_it(tmp_path: Path):
@@ -278,8 +301,8 @@ def test_a_program_that_cannot_be_started_is_a_failure_that_names_it(tmp_path: P
 
 
 def test_a_program_that_ends_with_an_error_at_its_last_step_gets_a_verdict(tmp_path: Path):
-    rollout = collected(RESPONSES, tmp_path, max_steps=1)
-    assert (rollout.stop_reason, rollout.reward) == ("max_steps", 1.0), "the SDK raised at the second call"
+    rollout = collected(PLAIN + TOOLS, tmp_path, max_steps=1)
+    assert (rollout.stop_reason, rollout.reward) == ("max_steps", 1.0), "the second call raised"
 
 
 def test_a_program_that_ends_well_after_a_failed_model_call_fails(tmp_path: Path):
@@ -287,19 +310,23 @@ def test_a_program_that_ends_well_after_a_failed_model_call_fails(tmp_path: Path
         async def respond(self, request: Request) -> Response:
             raise Failure("http_400", "too long")
 
-    swallows = "try:\n    client.responses.create(model='any', input=items)\nexcept Exception:\n    sys.exit(0)\n"
-    source = RESPONSES.replace("while True:", f"{swallows}while True:")
-    rollout = collected(source, tmp_path, Failing())
+    swallows = "try:\n    model(input=items)\nexcept Exception:\n    sys.exit(0)\n"
+    rollout = collected(PLAIN + swallows + TOOLS, tmp_path, Failing())
     assert rollout.reward is None
     assert rollout.error is not None
     assert (rollout.error.stage, rollout.error.kind) == ("model", "http_400")
 
 
+SAMPLING = """
+said = [{"role": "user", "content": "hi"}]
+body = {"model": "any", "messages": said, "temperature": 0.3, "max_tokens": 50}
+post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", os.environ["OPENAI_API_KEY"], json.dumps(body))
+"""
+
+
 def test_the_operator_decides_how_answers_are_sampled(tmp_path: Path):
     model = Counting()
-    rollout = collected(
-        CHAT.replace("messages=said,", "messages=said, temperature=0.3, max_tokens=50,"), tmp_path, model
-    )
+    rollout = collected(PLAIN + SAMPLING, tmp_path, model)
     assert not {"temperature", "max_output_tokens"} & model.asked[0].params.keys()
     assert rollout.response is not None
     asked = json.loads(rollout.response.data["metadata"]["asked_sampling"])
@@ -309,7 +336,7 @@ def test_the_operator_decides_how_answers_are_sampled(tmp_path: Path):
 def test_the_settings_of_a_row_for_the_models_server_reach_it_from_a_program(tmp_path: Path):
     model, metadata = Counting(), {"extra_body": '{"min_p": 0.1}'}
     program = tmp_path / "program.py"
-    program.write_text(CHAT)
+    program.write_text(f"{PLAIN}model(input=items)")
     environment = Environment.load("example_session_state_mgmt")
     environment.agent = CommandAgent(CommandAgent.Config(command=[sys.executable, str(program)]))
     params = {**ROWS[0]["responses_create_params"], "metadata": metadata}
@@ -342,11 +369,8 @@ def test_tools_of_the_provider_fail_a_call_unless_the_settings_drop_them(tmp_pat
 
 
 def test_max_steps_limits_the_programs_model_calls(tmp_path: Path):
-    source = CLAUDE + (
-        "\ntry:\n    Anthropic(max_retries=0).messages.create(model='any', max_tokens=50, messages=said)\n"
-        "except Exception: pass\n"
-    )
-    rollout = collected(source, tmp_path, max_steps=1)
+    source = "model(input=items)\ntry:\n    model(input=items)\nexcept Exception: pass\n"
+    rollout = collected(PLAIN + source, tmp_path, max_steps=1)
     assert rollout.stop_reason == "max_steps"
     assert len(rollout.calls) == 1
 
@@ -358,7 +382,8 @@ def test_a_program_gets_no_key_of_ours_and_leaves_no_process_behind(tmp_path: Pa
     source = (
         f"import os, json, subprocess, pathlib\n"
         f"child = subprocess.Popen(['sleep', '600'])\n"
-        f"pathlib.Path({str(seen)!r}).write_text(json.dumps([dict(os.environ), os.getcwd(), child.pid]))\n" + CLAUDE
+        f"pathlib.Path({str(seen)!r}).write_text(json.dumps([dict(os.environ), os.getcwd(), child.pid]))\n"
+        f"{PLAIN}model(input=items)"
     )
     rollout = collected(source, tmp_path, pass_env=["MY_SETTING"])
     assert rollout.error is None
@@ -373,7 +398,6 @@ def test_a_program_gets_no_key_of_ours_and_leaves_no_process_behind(tmp_path: Pa
 
 
 def test_a_made_up_key_is_refused_with_401(tmp_path: Path):
-    source = CLAUDE.replace("Anthropic(", "Anthropic(api_key='made-up', ")
-    rollout = collected(source, tmp_path)
+    rollout = collected(f"{PLAIN}model(key='made-up', input=items)", tmp_path)
     assert rollout.error is not None
     assert "401" in rollout.error.cause
