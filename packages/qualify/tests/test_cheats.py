@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from ludus_qualify import planting
 from ludus_qualify.attempts import Attempt, play
 from ludus_qualify.command import show_card
 from ludus_qualify.oracle import Oracle
+from ludus_qualify.policies import PolicyContext, exploits
+from ludus_qualify.rates import CHEAT
 from ludus_qualify.run import attempts_for, qualify
 from oracles import ready
 from rich.console import Console
@@ -105,8 +108,14 @@ def oracle(task):
 """
 
 
+def only_attacks(context: PolicyContext) -> Iterator[tuple[str, int, Any]]:
+    """The attacks on the grader, without the other bad policies."""
+    return (policy for policy in exploits(context) if policy[0].startswith(CHEAT))
+
+
 @needs_sandbox()
-def test_the_card_has_the_rates_of_cheats_and_of_right_answers(tmp_path: Path):
+def test_the_card_has_the_rates_of_cheats_and_of_right_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ludus_qualify.run.exploits", only_attacks)  # each of the others starts three boxes
     (tmp_path / "hooks.py").write_text(HOOKS)
     card = qualify(TrustsItsFiles, input=ROWS, odd=0, hooks=tmp_path / "hooks.py")
     assert card.verdict == "unsound"
