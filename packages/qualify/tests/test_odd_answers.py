@@ -26,17 +26,26 @@ from ludus.folder import folders
 COOKBOOK = Path(ludus.__file__).parent / "cookbook"
 COUNT = int(os.environ.get("LUDUS_ODD_ANSWERS", "60"))
 
-#: Environments that run programs for seconds get a share of the odd answers.
+#: Environments that start a process for an answer, or run it for seconds, get a share of the odd answers.
 SLOW = {
-    "code_tests": 3,
-    "terminal": 3,
-    "genrm_compare": 3,
-    "unit_test_writer": 3,
-    "gymnasium": 2,
-    "negotiation": 2,
-    "chess": 3,
     "browser": 6,
+    "chess": 3,
+    "code_gen": 2,
+    "code_tests": 6,
+    "equivalence_llm_judge": 2,
+    "form_filling": 3,
+    "genrm_compare": 6,
+    "gymnasium": 2,
+    "instruction_following": 2,
+    "math_with_code": 3,
+    "math_with_judge": 2,
+    "mini_swe_agent": 6,
+    "negotiation": 2,
     "proofs": 6,
+    "swerl_gen": 6,
+    "terminal": 6,
+    "text_to_sql": 3,
+    "unit_test_writer": 6,
     "verilog": 3,
 }
 NAMES = [*sorted(folders()), *sorted(path.parent.name for path in COOKBOOK.glob("*/environment.yaml"))]
