@@ -72,24 +72,27 @@ def test_a_verifier_that_raises_fails_the_rollout(tmp_path: Path, isolate: bool)
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
+    ("code", "message", "isolate"),
     [
-        ("import no_such_package_at_all", "no_such_package_at_all is not installed"),
-        ("1 / 0", "ZeroDivisionError"),
-        ("class Server(:", "SyntaxError"),
-        ("class Server:\n    pass", "defines no server"),
+        ("import no_such_package_at_all", "no_such_package_at_all is not installed", True),
+        ("1 / 0", "ZeroDivisionError", False),
+        ("class Server(:", "SyntaxError", True),
+        ("class Server:\n    pass", "defines no server", False),
         (
             SIMPLE.replace("BaseResourcesServerConfig", "Config").replace(
                 "class Server", "class Config(BaseResourcesServerConfig):\n    size: int\n\n\nclass Server"
             ),
             "size",
+            False,
         ),
     ],
 )
-def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path: Path, code: str, message: str) -> None:
+def test_a_server_that_cannot_start_says_why_in_one_line(
+    tmp_path: Path, code: str, message: str, isolate: bool
+) -> None:
     folder = write_server(tmp_path, "broken", code, [row("?")])
     with pytest.raises(UserError) as raised:
-        collect(folder, ["yes"], isolate=True)
+        collect(folder, ["yes"], isolate=isolate)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
