@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -25,7 +26,7 @@ ENVIRONMENTS = [COUNTER, "mcqa", "blackjack"]
 NOT_IN_A_SESSION = ("/seed_session", "/reset", "/aggregate_metrics", "/reverify_mode", "/health")
 
 #: Requests for each operation: this many that fit its schema, and this many that do not.
-EXAMPLES = 8
+EXAMPLES = max(4, int(os.environ.get("LUDUS_EXAMPLES", "40")) // 10)
 
 
 @pytest.fixture(scope="module")
