@@ -91,8 +91,16 @@ def test_a_hostile_policy_reaches_no_key_no_other_port_and_nobodys_files(monkeyp
 
 @needs_sandbox()
 @needs_harness("pi")
-@pytest.mark.parametrize(("command", "reward"), [(WRITE, 1.0), ("echo no > hello.txt", 0.0)])
-@pytest.mark.parametrize("kill", ["kill -9 -1", "kill $PPID", "pkill -INT node", "(sleep 1; kill -9 -1) &"])
+@pytest.mark.parametrize(
+    ("command", "reward", "kill"),
+    [
+        (WRITE, 1.0, "kill -9 -1"),
+        (WRITE, 1.0, "kill $PPID"),
+        (WRITE, 1.0, "pkill -INT node"),
+        (WRITE, 1.0, "(sleep 1; kill -9 -1) &"),
+        ("echo no > hello.txt", 0.0, "kill -9 -1"),
+    ],
+)
 def test_a_policy_that_kills_its_own_program_is_judged_by_what_it_left(command: str, reward: float, kill: str) -> None:
     rollout = played("pi", ScriptedModel([call(f"{command}; {kill}"), call("sleep 5"), "Done."]))
     assert (rollout.outcome, rollout.reward) == (Outcome.COMPLETED, reward)
