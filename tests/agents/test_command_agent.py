@@ -317,6 +317,7 @@ def test_a_program_that_ends_well_after_a_failed_model_call_fails(tmp_path: Path
     assert (rollout.error.stage, rollout.error.kind) == ("model", "http_400")
 
 
+#: A call of /chat/completions with settings of its own.
 SAMPLING = """
 said = [{"role": "user", "content": "hi"}]
 body = {"model": "any", "messages": said, "temperature": 0.3, "max_tokens": 50}
@@ -336,7 +337,7 @@ def test_the_operator_decides_how_answers_are_sampled(tmp_path: Path):
 def test_the_settings_of_a_row_for_the_models_server_reach_it_from_a_program(tmp_path: Path):
     model, metadata = Counting(), {"extra_body": '{"min_p": 0.1}'}
     program = tmp_path / "program.py"
-    program.write_text(f"{PLAIN}model(input=items)")
+    program.write_text(PLAIN + SAMPLING)
     environment = Environment.load("example_session_state_mgmt")
     environment.agent = CommandAgent(CommandAgent.Config(command=[sys.executable, str(program)]))
     params = {**ROWS[0]["responses_create_params"], "metadata": metadata}
