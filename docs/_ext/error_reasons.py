@@ -20,6 +20,7 @@ from error_sources import (
     error_classes,
     imported,
     module_of,
+    parsed,
     source_files,
     statements,
     text,
@@ -76,7 +77,7 @@ class _File:
 
     @classmethod
     def read(cls, path: Path, source: Path) -> _File:
-        tree, module = ast.parse(path.read_text()), module_of(path, source)
+        tree, module = parsed(path), module_of(path, source)
         names, classes, scope = imported(tree, module), error_classes(), texts_of_names(tree.body)
         functions = [(node, texts_of_names(node.body, scope)) for node in ast.walk(tree) if isinstance(node, _Function)]
         known = {name for name, origin in names.items() if origin in classes}

@@ -93,7 +93,13 @@ def _trees(source: Path) -> dict[Path, ast.Module]:
     while more := {name for name, given in bases if given & names} - names:
         names |= more
     mentions = re.compile(rf"\b({'|'.join(sorted(names))})\b")
-    return {path: ast.parse(text) for path, text in texts.items() if mentions.search(text)}
+    return {path: parsed(path) for path, text in texts.items() if mentions.search(text)}
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The tree of a file. Several pages read the same files."""
+    return ast.parse(path.read_text())
 
 
 def source_files(source: Path = SOURCE) -> list[Path]:

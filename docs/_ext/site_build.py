@@ -7,6 +7,7 @@ staged pages into HTML with warnings as errors. Beside each `page.html` lies `pa
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -78,6 +79,7 @@ def build(output: Path = OUTPUT, staging: Path | None = None) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # the trees of all files live to the end, so that no search for cycles frees anything
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT
     try:
         build(target)
