@@ -10,8 +10,9 @@ from collections.abc import Awaitable
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
+from ludus.dialects.usage import add_usage, less_usage
 from ludus.errors import Failure, Stage
-from ludus.response import Item, Response, add_usage, less_usage
+from ludus.response import Item, Response
 from ludus.rollout import Job, Rollout
 from ludus.runtime.boundary import INTERRUPTS
 from ludus.thread import Thread

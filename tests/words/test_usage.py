@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.response import add_usage, less_usage
+from ludus.dialects.usage import add_usage, less_usage
 
 COUNTS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9))
 USAGE = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9) | COUNTS | st.none() | st.text(max_size=2))

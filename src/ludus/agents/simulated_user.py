@@ -16,9 +16,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from ludus.agents.user import MARKERS, TRANSFER, UserRole
+from ludus.dialects.usage import add_usage
 from ludus.episode import Episode
 from ludus.model import Model, Request
-from ludus.response import Item, Items, Response, add_usage, function_call, function_call_output, is_message, texts_of
+from ludus.response import Item, Items, Response, function_call, function_call_output, is_message, texts_of
 from ludus.task import derive_seed
 from ludus.tools import not_found
 

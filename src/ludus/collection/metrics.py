@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ludus.collection.broken_sequences import BrokenSequences
+from ludus.dialects.usage import add_usage
 from ludus.outcome import Outcome, counted_outcomes
-from ludus.response import add_usage
 from ludus.rollout import Rollout
 from ludus.store.figures import RewardFigures, Scale
 from ludus.store.statistics import NOT_NUMERIC, Distribution, ExactSum, Mean, finite_number

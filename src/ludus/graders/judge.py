@@ -20,12 +20,13 @@ from typing import Any
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
+from ludus.dialects.usage import add_usage
 from ludus.errors import Failure
 from ludus.model import Model, Request
 from ludus.models import open_model
 from ludus.models.scripted import ScriptedModel
 from ludus.resources import ResourcesConfig
-from ludus.response import Item, Response, add_usage, is_message
+from ludus.response import Item, Response, is_message
 
 _FIELD = re.compile(
     r"\{\{|\}\}|\{(question|expected_answer|generated_answer|equal_label|not_equal_label|mark)\}", re.ASCII

@@ -16,9 +16,10 @@ from ludus.dialects.messages_answer import answer_to_messages
 from ludus.dialects.messages_stream import message_events
 from ludus.dialects.responses_stream import response_events
 from ludus.dialects.sse import encode_event
+from ludus.dialects.usage import complete_usage
 from ludus.errors import Failure
 from ludus.http.messages import EVENTS, Reply
-from ludus.response import Response, complete_usage
+from ludus.response import Response
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import without_keys_and_paths
 from ludus.tokens import put_tokens

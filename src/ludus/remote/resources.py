@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+from ludus.dialects.usage import complete_usage
 from ludus.environment import Environment
 from ludus.errors import Failure, UserError
 from ludus.game import Game, Step
@@ -20,7 +21,7 @@ from ludus.outcome import Verdict
 from ludus.remote.http import LAST, RAISED, SEED, SESSION, Client, connect
 from ludus.remote.verdicts import failure_in, verdict_in
 from ludus.resources import Resources, ResourcesConfig
-from ludus.response import Item, Items, Response, complete_usage
+from ludus.response import Item, Items, Response
 from ludus.runtime.encoding import encode
 from ludus.tools import Raised, ToolError, ToolErrorKind, not_found
 

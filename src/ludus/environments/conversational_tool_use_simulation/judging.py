@@ -12,13 +12,13 @@ from typing import Any
 
 import orjson
 
+from ludus.dialects.usage import add_usage
 from ludus.environments.conversational_tool_use_simulation import prompts
 from ludus.environments.conversational_tool_use_simulation.checking import unfenced
 from ludus.environments.conversational_tool_use_simulation.rows import ConversationTask
 from ludus.environments.conversational_tool_use_simulation.steps import Source, Step
 from ludus.graders.judge import Judge
 from ludus.model import Request
-from ludus.response import add_usage
 from ludus.runtime.encoding import encode
 
 Blocks = dict[str, list[str]]

@@ -17,6 +17,7 @@ from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, Posit
 
 import ludus
 from ludus import Failure, Request, Resources, Response, Verdict
+from ludus.dialects.usage import add_usage
 from ludus.environments.genrm_compare.aggregation import (
     Pair,
     Strategy,
@@ -29,7 +30,7 @@ from ludus.environments.genrm_compare.aggregation import (
 from ludus.environments.genrm_compare.prompt import PRINCIPLE, Form, ask, guard, history
 from ludus.environments.genrm_compare.replies import Scores, read_scores
 from ludus.graders.judge import Judge, JudgeModelConfig, open_judge, require_judge
-from ludus.response import add_usage, is_message, texts_of
+from ludus.response import is_message, texts_of
 
 ALONE = "it is the only answer to its task: there is nothing to compare it with"
 UNREAD = "none of the reward model's replies about it could be read"

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ludus.collection.metrics import Metrics
+from ludus.dialects.usage import add_usage
 from ludus.outcome import Verdict
-from ludus.response import add_usage
 from ludus.rollout import Rollout
 from ludus.store.figures import Scale
 from ludus.store.prices import Costs, Price

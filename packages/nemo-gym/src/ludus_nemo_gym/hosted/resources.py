@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from pydantic import ConfigDict
 
+from ludus.dialects.usage import complete_usage
 from ludus.errors import Failure
 from ludus.http.connection import HttpReply
 from ludus.outcome import Verdict
@@ -17,7 +18,7 @@ from ludus.record import verdict_row
 from ludus.remote.http import ROLLOUT, Client
 from ludus.remote.resources import RemoteGame, RemoteResources
 from ludus.resources import ResourcesConfig
-from ludus.response import Response, complete_usage
+from ludus.response import Response
 from ludus.rollout import Rollout
 from ludus.runtime.encoding import encode
 from ludus.task import digest
