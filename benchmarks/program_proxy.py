@@ -21,11 +21,12 @@ from typing import Any
 from measure import run_json
 
 from ludus.agents.command_proxy import Proxy
-from ludus.episode import Episode, Limits
+from ludus.episode import Episode
 from ludus.http.app import App
 from ludus.http.client import Connections
 from ludus.http.listening import Listening, bind
 from ludus.http.messages import Incoming, Reply
+from ludus.limits import Limits
 from ludus.models import open_model
 from ludus.resources import Resources
 from ludus.rollout import Job

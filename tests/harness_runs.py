@@ -18,8 +18,8 @@ from ludus.agents.harness.agent import HarnessAgent
 from ludus.agents.harness.declaration import Declaration, declared, read_declaration
 from ludus.agents.harness.installing import installation
 from ludus.agents.harness.policy import ShellPolicy, tool_names
-from ludus.episode import Limits
 from ludus.errors import Failure
+from ludus.limits import Limits
 from ludus.model import Model, Request
 from ludus.response import Item, Response, function_call, message
 from ludus.rollout import Rollout

@@ -11,7 +11,8 @@ from typing import Any
 from ludus import Environment
 from ludus.agents.command_proxy import Proxy
 from ludus.agents.program_calls import ProgramCalls
-from ludus.episode import Episode, Limits
+from ludus.episode import Episode
+from ludus.limits import Limits
 from ludus.model import Model
 from ludus.rollout import Job
 from ludus.task import Task

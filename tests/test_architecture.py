@@ -29,8 +29,8 @@ HEIGHTS = {room: -depth for depth, line in enumerate(DRAWING) for room in line}
 
 #: The words: one file each at the top, which say what the architecture is.
 WORDS = """
-    adapter agent dataset environment episode folder game model outcome prompt record recorder resources response
-    rollout task thread tokens tools
+    adapter agent dataset environment episode folder game limits model outcome prompt record recorder resources
+    response rollout task thread token_fields tokens tools
 """.split()
 
 #: Rooms that are one file beside the words.

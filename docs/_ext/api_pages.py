@@ -33,7 +33,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "words": (
         "The words",
         "What tasks, trajectories, tokens and verdicts are made of.",
-        "task response tokens outcome tools prompt dataset folder record errors".split(),
+        "task response tokens token_fields outcome tools prompt dataset folder record errors".split(),
     ),
     "models": (
         "ludus.models",

@@ -38,7 +38,7 @@ PARTS: list[tuple[str, str, dict[str, str]]] = [
             "ludus.folder:EnvironmentFile": "environment.yaml",
             "ludus.dataset:Dataset": "datasets[]",
             "ludus.prompt:PromptTemplate": "prompt",
-            "ludus.episode:Limits": "limits",
+            "ludus.limits:Limits": "limits",
             "ludus.folder:WorkerNeeds": "worker",
         },
     ),

@@ -8,55 +8,36 @@ from typing import TYPE_CHECKING, Any
 from ludus.runtime.moved import find_moved_modules
 
 if TYPE_CHECKING:
-    from ludus.agent import Agent, AgentConfig
-    from ludus.api import collect, collect_async, stream
-    from ludus.collection.collection import Collection
-    from ludus.collection.merging import merge
-    from ludus.collection.results import Run, load
-    from ludus.environment import Environment
-    from ludus.episode import Episode, Limits
-    from ludus.errors import Failure, UserError
-    from ludus.game import Game, Step
-    from ludus.model import Model, ModelConfig, Request
-    from ludus.models.scripted import ScriptedModel
-    from ludus.outcome import Outcome, Verdict
-    from ludus.resources import Resources, ResourcesConfig, tool
-    from ludus.response import Response
-    from ludus.rollout import Rollout
-    from ludus.task import Task
+    from ludus.agent import Agent as Agent
+    from ludus.agent import AgentConfig as AgentConfig
+    from ludus.api import collect as collect
+    from ludus.api import collect_async as collect_async
+    from ludus.api import stream as stream
+    from ludus.collection.collection import Collection as Collection
+    from ludus.collection.merging import merge as merge
+    from ludus.collection.results import Run as Run
+    from ludus.collection.results import load as load
+    from ludus.environment import Environment as Environment
+    from ludus.episode import Episode as Episode
+    from ludus.errors import Failure as Failure
+    from ludus.errors import UserError as UserError
+    from ludus.game import Game as Game
+    from ludus.game import Step as Step
+    from ludus.limits import Limits as Limits
+    from ludus.model import Model as Model
+    from ludus.model import ModelConfig as ModelConfig
+    from ludus.model import Request as Request
+    from ludus.models.scripted import ScriptedModel as ScriptedModel
+    from ludus.outcome import Outcome as Outcome
+    from ludus.outcome import Verdict as Verdict
+    from ludus.resources import Resources as Resources
+    from ludus.resources import ResourcesConfig as ResourcesConfig
+    from ludus.resources import tool as tool
+    from ludus.response import Response as Response
+    from ludus.rollout import Rollout as Rollout
+    from ludus.task import Task as Task
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "Agent",
-    "AgentConfig",
-    "Collection",
-    "Environment",
-    "Episode",
-    "Failure",
-    "Game",
-    "Limits",
-    "Model",
-    "ModelConfig",
-    "Outcome",
-    "Request",
-    "Resources",
-    "ResourcesConfig",
-    "Response",
-    "Rollout",
-    "Run",
-    "ScriptedModel",
-    "Step",
-    "Task",
-    "UserError",
-    "Verdict",
-    "collect",
-    "collect_async",
-    "load",
-    "merge",
-    "stream",
-    "tool",
-]
 
 _NAMES = {
     "agent": ("Agent", "AgentConfig"),
@@ -65,9 +46,10 @@ _NAMES = {
     "collection.merging": ("merge",),
     "collection.results": ("Run", "load"),
     "environment": ("Environment",),
-    "episode": ("Episode", "Limits"),
+    "episode": ("Episode",),
     "errors": ("Failure", "UserError"),
     "game": ("Game", "Step"),
+    "limits": ("Limits",),
     "model": ("Model", "ModelConfig", "Request"),
     "models.scripted": ("ScriptedModel",),
     "outcome": ("Outcome", "Verdict"),
@@ -77,6 +59,9 @@ _NAMES = {
     "task": ("Task",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+if not TYPE_CHECKING:  # checkers read the imports above
+    __all__ = sorted(_MODULE_OF)
 
 find_moved_modules()
 
@@ -91,4 +76,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """All public names, also before their first use."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULE_OF})

@@ -21,10 +21,10 @@ from pydantic import BaseModel
 from ludus.adapter import adapt
 from ludus.agent import Agent, AgentConfig
 from ludus.dataset import Dataset, Generated
-from ludus.episode import Limits
 from ludus.errors import DISTRIBUTION, MissingExtra, UserError, did_you_mean
 from ludus.folder import FILE, WorkerNeeds, find_named, locate, read_file, with_argument
 from ludus.game import Game
+from ludus.limits import Limits
 from ludus.prompt import PromptTemplate, load_prompt
 from ludus.resources import Resources, ResourcesConfig
 from ludus.runtime.boundary import attribute, reraise

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from functools import cached_property
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat
-
 from ludus.errors import Failure, Stage
+from ludus.limits import Limits
 from ludus.model import Model, Request
 from ludus.outcome import Verdict
 from ludus.recorder import EpisodeRecorder
@@ -31,38 +29,6 @@ from ludus.thread import Thread
 from ludus.tools import ToolError, not_found
 
 T = TypeVar("T")
-
-
-class Limits(BaseModel):
-    """Deadlines in seconds. All are finite, so no step can wait forever.
-
-    `tool` limits all tool calls of one turn together. `group` limits how long a finished rollout waits for the other
-    rollouts of its task.
-    """
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    #: `open` of the resources
-    open: PositiveFloat = 60.0
-    #: one model call, with its retries
-    model: PositiveFloat = 600.0
-    tool: PositiveFloat = 120.0
-    #: `verify`
-    verify: PositiveFloat = 120.0
-    #: `close` of the resources
-    close: PositiveFloat = 30.0
-    #: the whole rollout
-    rollout: PositiveFloat = 3600.0
-    group: PositiveFloat = 3600.0
-
-    @cached_property
-    def shortest(self) -> float:
-        """The shortest limit of a single step."""
-        return min(self.open, self.model, self.tool, self.verify)
-
-    def deadline(self) -> Deadline:
-        """A deadline for rollouts under these limits; an asyncio task that plays many rollouts may reuse it."""
-        return Deadline(self.rollout, self.shortest)
 
 
 class Episode:

@@ -28,8 +28,9 @@ from ludus import (
 from ludus.agents.conversation import ConversationAgent, Ending, whose_turn
 from ludus.agents.simulated_user import UserMessage, is_users
 from ludus.agents.user import MARKERS, OUT_OF_SCOPE, STOP, TRANSFER, UserRole, user_tool, user_tools
-from ludus.episode import Episode, Limits
+from ludus.episode import Episode
 from ludus.episode import play as play_episode
+from ludus.limits import Limits
 from ludus.rescore.rescoring import rescore
 from ludus.response import function_call, function_call_output, message, texts_of
 from ludus.rollout import Job

@@ -15,7 +15,7 @@ import ludus
 from ludus import Environment, ScriptedModel, UserError
 from ludus.agents.harness.agent import HarnessAgent
 from ludus.agents.harness.declaration import Declaration, declared, filled_in, read_declaration
-from ludus.episode import Limits
+from ludus.limits import Limits
 from ludus.model import Request
 from ludus.outcome import Outcome
 from ludus.response import Response

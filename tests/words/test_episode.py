@@ -14,7 +14,8 @@ from waiting import CEILING, until_async
 import ludus
 from ludus import Agent, Failure, Outcome, Resources, ScriptedModel, Verdict, tool
 from ludus.environment import Environment
-from ludus.episode import Episode, Limits, play
+from ludus.episode import Episode, play
+from ludus.limits import Limits
 from ludus.rollout import Job
 
 CALL = {"call": "work", "arguments": {}}

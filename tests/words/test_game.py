@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 import ludus
 from ludus import Environment, Failure, Game, Response, Rollout, ScriptedModel, Step, Verdict, tool
 from ludus.agents.gymnasium import GymnasiumAgent
-from ludus.episode import Episode, Limits
+from ludus.episode import Episode
 from ludus.episode import play as play_episode
+from ludus.limits import Limits
 from ludus.rescore.rescoring import rescore
 from ludus.response import function_call, message, texts_of
 from ludus.rollout import Job

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 
 from ludus.dialects.chat import from_chat
 from ludus.errors import Failure
-from ludus.tokens import Tokens, tokens_from_chat, tokens_from_response
+from ludus.token_fields import tokens_from_chat, tokens_from_response
+from ludus.tokens import Tokens
 
 EXPECTED = ([1, 2], [3], [-0.5])
 

@@ -23,10 +23,7 @@ _AS_MODEL = {
     "any other text": "your answer, which ends the rollout",
 }
 _IN_GAME = {"any text": "your move", "/say TEXT": "a move that looks like a command"}
-_AS_USER = {
-    "/say TEXT": "a message that looks like a command",
-    "any other text": "the next message to the model",
-}
+_AS_USER = {"/say TEXT": "a message that looks like a command", "any other text": "the next message to the model"}
 _COMMANDS = {
     "/tools": "list the tools with their parameters",
     "/verify": "end the rollout and see the verdict",

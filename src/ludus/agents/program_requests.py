@@ -10,7 +10,7 @@ from ludus.http.messages import Refusal
 from ludus.http.replies import TRANSPORT
 from ludus.http.token_counts import estimated_tokens
 from ludus.response import Item, Response
-from ludus.tokens import tokens_from_items
+from ludus.token_fields import tokens_from_items
 
 #: Parameters that say how an answer is sampled.
 SAMPLING = frozenset(

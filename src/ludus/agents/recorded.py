@@ -17,9 +17,10 @@ from ludus.agents.conversation import NOT_CARRIED_OUT, Ending
 from ludus.agents.recorded_calls import AnsweredCall, answered_calls, call_start, in_turns, parallel_turns
 from ludus.agents.simulated_user import UserCall
 from ludus.agents.user import UserRole
-from ludus.episode import Episode, Limits, play
+from ludus.episode import Episode, play
 from ludus.errors import Failure
 from ludus.game import NO_SEED, Game, GameRecord
+from ludus.limits import Limits
 from ludus.model import Model
 from ludus.outcome import Verdict
 from ludus.resources import Resources

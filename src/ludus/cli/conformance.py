@@ -11,11 +11,7 @@ from ludus.cli.commands import Argument, Exit, Option
 
 def conformance(
     trainer: Annotated[
-        str,
-        Argument(
-            metavar="TRAINER",
-            help="trl, verl or another of docs/trainers.md, or module:Class.",
-        ),
+        str, Argument(metavar="TRAINER", help="trl, verl or another of docs/trainers.md, or module:Class.")
     ],
     json_: Annotated[bool, Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:

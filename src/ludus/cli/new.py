@@ -20,8 +20,7 @@ def new(
     name: Annotated[str, Argument(metavar="NAME", help="Lower case letters, digits and _, for example my_game.")],
     path: Annotated[Path, Option("--path", help="The parent folder.")] = Path(),
     like: Annotated[
-        str | None,
-        Option("--like", metavar="RECIPE", help=f"Copy a recipe of the cookbook: {', '.join(recipes())}."),
+        str | None, Option("--like", metavar="RECIPE", help=f"Copy a recipe of the cookbook: {', '.join(recipes())}.")
     ] = None,
 ) -> None:
     """Create an environment in a new folder.

@@ -20,8 +20,7 @@ def sandbox() -> None:
 def build(
     folder: Annotated[Path, Argument(help="A folder with a Dockerfile, or a task with environment/Dockerfile.")],
     network: Annotated[
-        bool,
-        Option("--network", help="Let its commands reach the network, with this machine's pip and apt settings."),
+        bool, Option("--network", help="Let its commands reach the network, with this machine's pip and apt settings.")
     ] = False,
     base: Annotated[
         list[str] | None, Option("--base", metavar="NAME=PATH", help="A root file system for FROM NAME.")

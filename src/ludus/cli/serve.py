@@ -25,8 +25,7 @@ def serve(
     ] = 0,
     workers: Annotated[int, Option("--workers", "-w", min=1, help="Processes behind each address.")] = 1,
     ray: Annotated[
-        str | None,
-        Option(metavar="ADDRESS|local", help="Serve on a Ray cluster, --workers replicas below one URL."),
+        str | None, Option(metavar="ADDRESS|local", help="Serve on a Ray cluster, --workers replicas below one URL.")
     ] = None,
     resources_only: Annotated[bool, Option("--resources-only", help="Serve no model and no agents.")] = False,
     resources: Annotated[str | None, Option(metavar="URL", help="Use resources on a server.")] = None,

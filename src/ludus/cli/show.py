@@ -20,8 +20,7 @@ def show(
         Argument(metavar="FILE", help="A collection's folder, or a file of rollouts; with --browse, any folder."),
     ] = None,
     which: Annotated[
-        str | None,
-        Argument(metavar="N", help="A rollout's number from 1, or its id; default: list them."),
+        str | None, Argument(metavar="N", help="A rollout's number from 1, or its id; default: list them.")
     ] = None,
     id_: Annotated[str | None, Option("--id", metavar="ROLLOUT_ID", help="The rollout with this id.")] = None,
     failed: Annotated[bool, Option("--failed", help="Show the failed attempts.")] = False,

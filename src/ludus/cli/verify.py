@@ -21,15 +21,13 @@ def verify(
         Option("--env", "-e", metavar="ENV", help="Name or folder, may repeat; default: each row's agent_ref."),
     ] = None,
     rows: Annotated[
-        Path | None,
-        Option("--rows", metavar="FILE", help="A dataset with the task's fields, joined by the prompt."),
+        Path | None, Option("--rows", metavar="FILE", help="A dataset with the task's fields, joined by the prompt.")
     ] = None,
     output: Annotated[
         Path | None, Option("--output", "-o", help="Write the rows with their new rewards (may be FILE).")
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources or limits."),
+        list[str] | None, Option("--set", metavar="PART.KEY=VALUE", help="A setting of resources or limits.")
     ] = None,
     pass_: Annotated[
         float | None,

@@ -22,8 +22,9 @@ from ludus.data.row_checks import ReadTask, parse_row
 from ludus.data.rows import Rows, UniqueIds
 from ludus.data.shards import Split
 from ludus.environment import Environment
-from ludus.episode import Episode, Limits
+from ludus.episode import Episode
 from ludus.errors import Failure, UserError
+from ludus.limits import Limits
 from ludus.outcome import UNREWARDED
 from ludus.record import Row
 from ludus.resources import Resources

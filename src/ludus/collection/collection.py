@@ -165,11 +165,7 @@ class Collection(Results):
         return plan
 
     def _open(
-        self,
-        plan: CollectionPlan,
-        survey: Survey,
-        sink: Sink | None,
-        engine: Callable[[PlaySettings], Engine] | None,
+        self, plan: CollectionPlan, survey: Survey, sink: Sink | None, engine: Callable[[PlaySettings], Engine] | None
     ) -> Collector:
         """Open the engine, the files and what watches the run. A resumed run takes up what the files hold."""
         options, total = plan.options, survey.in_shard * plan.options.play.repeats

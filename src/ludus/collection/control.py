@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from ludus.collection.engines.playing import AllJobs
+from ludus.collection.engines.jobs import AllJobs
 from ludus.rollout import Job
 from ludus.runtime.regular_files import read_regular
 from ludus.store.drafts import write_whole

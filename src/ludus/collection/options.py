@@ -214,10 +214,7 @@ class TelemetryOptions:
         None, "Serve metrics for Prometheus; 0 takes a free port.", metavar="[HOST:]PORT", typed=str
     )
     log_to: str | Sequence[str] | None = option(
-        None,
-        "Write charts to wandb, mlflow or tensorboard; may be repeated.",
-        metavar="NAME[:ARG]",
-        typed=list[str],
+        None, "Write charts to wandb, mlflow or tensorboard; may be repeated.", metavar="NAME[:ARG]", typed=list[str]
     )
 
 

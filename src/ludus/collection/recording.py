@@ -55,12 +55,7 @@ class Recorder:
     the first rollouts of the run all fail with the same kind, and that kind stops a run."""
 
     def __init__(
-        self,
-        output: Output,
-        metrics: Metrics,
-        progress: Progress,
-        sink: Sink | None = None,
-        seed: int = 0,
+        self, output: Output, metrics: Metrics, progress: Progress, sink: Sink | None = None, seed: int = 0
     ) -> None:
         self.rollouts, self.failures, self.turns = output.rollouts, output.failures, output.turns
         self._metrics, self._progress, self._sink, self._seed = metrics, progress, sink, seed

@@ -74,11 +74,7 @@ def per_turn(turn_rewards: Sequence[Rewards], counts: Counts = None, discount: f
 
 
 #: The estimators that need one reward for each rollout, by name.
-ESTIMATORS: dict[str, Estimator] = {
-    "group_mean": group_mean,
-    "leave_one_out": leave_one_out,
-    "z_score": z_score,
-}
+ESTIMATORS: dict[str, Estimator] = {"group_mean": group_mean, "leave_one_out": leave_one_out, "z_score": z_score}
 
 
 def _members(rewards: Rewards, counts: Counts) -> list[float]:

@@ -59,11 +59,7 @@ _CHAT_UNSUPPORTED |= {"functions": None, "function_call": None}
 
 
 def to_chat(
-    items: list[Item],
-    params: dict[str, Any],
-    *,
-    style: ChatStyle = OPEN,
-    lost: list[str] | None = None,
+    items: list[Item], params: dict[str, Any], *, style: ChatStyle = OPEN, lost: list[str] | None = None
 ) -> dict[str, Any]:
     """Convert a Responses request, its input and its other fields, to a Chat Completions body."""
     conversion = Conversion("bad_request", "chat", lost)

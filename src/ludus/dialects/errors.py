@@ -54,9 +54,7 @@ def error_body(
         return {"type": "error", "error": {"type": _MESSAGES_TYPES.get(status, default), "message": message}}
     if dialect == "gemini":
         default = "INTERNAL" if status >= 500 else "INVALID_ARGUMENT"
-        return {
-            "error": {"code": status, "message": message, "status": _GEMINI_STATUSES.get(status, default)},
-        }
+        return {"error": {"code": status, "message": message, "status": _GEMINI_STATUSES.get(status, default)}}
     return {
         "error": {
             "message": message,

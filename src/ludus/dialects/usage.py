@@ -1,4 +1,4 @@
-"""Token counts as the Responses API has them: made complete, and summed up over calls."""
+"""Token counts as the Responses API has them: made complete, summed up over calls, and read from other programs."""
 
 from __future__ import annotations
 
@@ -41,3 +41,16 @@ def less_usage(total: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
         else:
             less[key] = value - added
     return less
+
+
+def token_count(usage: dict[str, Any], name: str) -> int:
+    """A count of tokens in a usage; 0 if it is missing, or something else than a count."""
+    count = usage.get(name)
+    return count if type(count) is int and count > 0 else 0
+
+
+def cached_tokens(usage: dict[str, Any]) -> int:
+    """How many of the input tokens came from a cache."""
+    details = usage.get("input_tokens_details")
+    cached = token_count(details, "cached_tokens") if isinstance(details, dict) else 0
+    return min(cached, token_count(usage, "input_tokens"))

@@ -90,11 +90,7 @@ def address(host: str, port: int | None) -> str:
 
 
 def bind(
-    server_name: str,
-    host: str,
-    port: int,
-    port_option: str = "--port; 0 takes a free one",
-    host_option: str = "--host",
+    server_name: str, host: str, port: int, port_option: str = "--port; 0 takes a free one", host_option: str = "--host"
 ) -> socket.socket:
     """A listening socket. Raises a `UserError` that names the options to change if the address cannot be used."""
     listening: socket.socket | None = None

@@ -15,12 +15,7 @@ def model_entry(dialect: Dialect, name: str) -> dict[str, Any]:
     if dialect == "messages":
         return {"type": "model", "id": name, "display_name": name, "created_at": _LONG_AGO}
     if dialect == "gemini":
-        return {
-            "name": f"models/{name}",
-            "version": "1",
-            "displayName": name,
-            "supportedGenerationMethods": _METHODS,
-        }
+        return {"name": f"models/{name}", "version": "1", "displayName": name, "supportedGenerationMethods": _METHODS}
     return {"id": name, "object": "model", "created": 0, "owned_by": "ludus"}
 
 

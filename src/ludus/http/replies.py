@@ -22,7 +22,7 @@ from ludus.http.messages import EVENTS, Reply
 from ludus.response import Response
 from ludus.runtime.encoding import encode
 from ludus.runtime.keys import without_keys_and_paths
-from ludus.tokens import put_tokens
+from ludus.token_fields import put_tokens
 
 log = logging.getLogger("ludus.serve")
 

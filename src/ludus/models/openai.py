@@ -30,7 +30,8 @@ from ludus.response import ANSWERED, Response, prompt_too_long
 from ludus.runtime.encoding import compact
 from ludus.runtime.keys import SHORTEST_KEY, header_value, look_up_key, redacted, without_keys, without_partial_key
 from ludus.runtime.urls import shown_url
-from ludus.tokens import sampling_record, tokens_from_chat, tokens_from_response
+from ludus.token_fields import tokens_from_chat, tokens_from_response
+from ludus.tokens import sampling_record
 
 #: A conversation of this many items is encoded for later turns from its first call on: most shorter ones have no other.
 _LONG = 8

@@ -20,7 +20,7 @@ from ludus.models.openai import OpenAIModel
 from ludus.models.transport import HttpOptions
 from ludus.remote.http import CALL
 from ludus.runtime.encoding import encode
-from ludus.tokens import put_tokens
+from ludus.token_fields import put_tokens
 
 LONGEST_SESSION = 500
 MOST_SESSIONS = 65536

@@ -50,11 +50,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "vllm:gpu_prefix_cache_hits_total",
         "sglang:cached_tokens_total",
     ),
-    "generated": (
-        "vllm:generation_tokens_total",
-        "sglang:generation_tokens_total",
-        "llamacpp:tokens_predicted_total",
-    ),
+    "generated": ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"),
 }
 
 #: A server of several engines has a sample for each. The fullest cache decides; everything else is added up.

@@ -25,7 +25,8 @@ from ludus.models.token_response import token_response
 from ludus.models.token_server import TokenServerModel, cut_at_stop, id_list
 from ludus.models.transformers_prompt import items_of
 from ludus.response import Response
-from ludus.tokens import Tokens, sampling_record, tokens_from_chat
+from ludus.token_fields import tokens_from_chat
+from ludus.tokens import Tokens, sampling_record
 
 #: Fields of a chat request that a completion does not have.
 _CHAT_ONLY = frozenset(

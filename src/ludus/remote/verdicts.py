@@ -14,13 +14,7 @@ from ludus.runtime.keys import without_keys_and_paths
 _FAILURE = "_ng_failure_class"
 
 #: Fields of a server's reply that are not values of the verdict. Other servers may use names that our record uses.
-_NOT_A_VALUE = TAKEN | {
-    "responses_create_params",
-    "mask_sample",
-    "instance_config",
-    "failure_kind",
-    "failure_reason",
-}
+_NOT_A_VALUE = TAKEN | {"responses_create_params", "mask_sample", "instance_config", "failure_kind", "failure_reason"}
 
 #: The optional parts of our verdicts, with a check of each. Other servers may mean something else by these names.
 _PARTS: dict[str, Callable[[Any], bool]] = {

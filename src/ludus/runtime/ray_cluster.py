@@ -81,12 +81,7 @@ def is_connected() -> bool:
 
 @contextlib.asynccontextmanager
 async def connected(
-    address: str,
-    runtime: dict[str, Any],
-    say: Say,
-    *,
-    cpus: float = 0,
-    resources: dict[str, float] | None = None,
+    address: str, runtime: dict[str, Any], say: Say, *, cpus: float = 0, resources: dict[str, float] | None = None
 ) -> AsyncIterator[Any]:
     """The package `ray`, connected to a cluster. `runtime` is the runtime environment there; `say` gets progress.
 

@@ -30,7 +30,8 @@ from ludus.serve.policies import Policies
 from ludus.serve.resources import checked_task, refused_row, requested_seed, with_verdict
 from ludus.store.model_calls import without_tokens
 from ludus.task import Task, derive_seed, digest
-from ludus.tokens import Tokens, put_tokens
+from ludus.token_fields import put_tokens
+from ludus.tokens import Tokens
 
 ROLLOUT_HEADER = ROLLOUT.encode()
 #: Agents that read only the prompt of a row.

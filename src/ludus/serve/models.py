@@ -21,7 +21,7 @@ from ludus.http.replies import TRANSPORT, envelope
 from ludus.model import Model, Request
 from ludus.remote.http import CALL, SESSION
 from ludus.serve.openapi import describe_model
-from ludus.tokens import tokens_from_items
+from ludus.token_fields import tokens_from_items
 
 _SESSION_HEADER, _CALL_HEADER = SESSION.encode(), CALL.encode()
 

@@ -112,11 +112,7 @@ def _row(environment: Environment) -> tuple[Schema, Schema]:
 
 def _document(environment: Environment, paths: Schema) -> Schema:
     about = {"title": environment.name, "description": environment.description, "version": "1"}
-    return {
-        "openapi": "3.1.0",
-        "info": {**about, "x-ludus-verifier": verifier_digest(environment)},
-        "paths": paths,
-    }
+    return {"openapi": "3.1.0", "info": {**about, "x-ludus-verifier": verifier_digest(environment)}, "paths": paths}
 
 
 def _post(summary: str, schema: Schema, *kinds: str) -> Schema:

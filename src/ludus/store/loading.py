@@ -17,7 +17,8 @@ from ludus.rollout import Job, Rollout, rollout_id
 from ludus.store.parsing import NOT_JSON, parse
 from ludus.store.stored import StoredRow
 from ludus.task import Task, digest
-from ludus.tokens import TokenLog, tokens_from_response
+from ludus.token_fields import tokens_from_response
+from ludus.tokens import TokenLog
 
 #: The fields in which NeMo Gym numbers the tasks of a file, and the rollouts of a task.
 _TASK_INDEX, _ROLLOUT_INDEX = "_ng_task_index", "_ng_rollout_index"

@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat
 
+from ludus.dialects.usage import cached_tokens, token_count
 from ludus.errors import UserError
 from ludus.runtime.settings import checked, read_yaml
 from ludus.store.statistics import ExactSum
-from ludus.store.usage import cached_tokens, token_count
 
 #: How many models without a price are named.
 MAX_NAMED = 20

@@ -28,11 +28,10 @@ from ludus.collection.plan import TaskWork
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.task import private
-from ludus.train.engine import FeedEngine
 from ludus.train.group import TrainingGroup, TrainingMember
 from ludus.train.open_group import OpenGroup
 from ludus.train.policy import GroupPolicy, check_whole
-from ludus.train.schedule import GroupSchedule
+from ludus.train.schedule import FeedEngine, GroupSchedule
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ludus.dialects.usage import cached_tokens, token_count
 from ludus.outcome import UNREWARDED
 from ludus.record import Row, asked, read_tool_errors, verifier_of
 from ludus.store.counting import attempt_of
 from ludus.store.statistics import finite_number
-from ludus.store.usage import cached_tokens, token_count
 
 #: The stages whose seconds have a column, in the order in which a rollout goes through them.
 STAGES = ("open", "connect", "model", "tool", "user", "verify", "group", "close", "total")

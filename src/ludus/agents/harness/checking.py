@@ -13,7 +13,7 @@ from typing import Any
 from ludus.agents.harness.agent import HarnessAgent
 from ludus.agents.harness.declaration import Declaration
 from ludus.environment import Environment
-from ludus.episode import Limits
+from ludus.limits import Limits
 from ludus.model import Request
 from ludus.outcome import Verdict
 from ludus.response import Response, texts_of

@@ -178,12 +178,7 @@ class LeasingEngine(ABC):
         worker.confirm_turns(len(turns))
 
     def _take_report(
-        self,
-        worker: WorkerConnection,
-        stages: dict[str, int],
-        changed: float,
-        closing: float | None,
-        limit: int | None,
+        self, worker: WorkerConnection, stages: dict[str, int], changed: float, closing: float | None, limit: int | None
     ) -> None:
         now, report = perf_counter(), StageReport()
         report.stages.update(stages)

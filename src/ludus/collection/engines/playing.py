@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ludus.collection.adaptive import Adaptive, Gate
 from ludus.collection.branching import BranchPoints
 from ludus.collection.checkpoints import ResumingAgent, SavedTurns, TurnKeeper, TurnWriter, why_not_saved
 from ludus.collection.engines.crew import Crew
+from ludus.collection.engines.jobs import FinishedRollouts, JobSource
 from ludus.collection.group_verifier import GroupVerifier
 from ludus.collection.options import Options
 from ludus.collection.plan import TaskWork
@@ -43,48 +44,6 @@ ADAPTIVE_START = 8
 
 #: A rollout, and the agent's reason to mask it, which a later group verdict needs.
 Played = tuple[Rollout, str | None]
-
-
-class JobSource(Protocol):
-    """Where the asyncio tasks get their jobs."""
-
-    ended: bool  #: whether no job will come any more
-
-    def take(self) -> Job | None:
-        """The next job; None if there is none now."""
-
-    async def wait(self) -> None:
-        """Wait until there may be a job, or until the end."""
-
-
-class FinishedRollouts(Protocol):
-    """Takes finished rollouts."""
-
-    def add(self, rollout: Rollout) -> Awaitable[None] | None:
-        """Take a rollout. Returns an awaitable for backpressure, or None."""
-
-    async def add_group(self, rollouts: list[Rollout]) -> None:
-        """Take rollouts that were judged together."""
-
-    def read_recorded(self, recorded: Any) -> dict[str, Any]:
-        """The row of a rollout that an earlier run recorded: one of `TaskWork.recorded`."""
-
-
-class AllJobs:
-    """The jobs of an iterator, which is read only when a job is needed."""
-
-    def __init__(self, jobs: Iterator[Job]) -> None:
-        self._jobs = jobs
-        self.ended = False
-
-    def take(self) -> Job | None:
-        """The next job; None at the end."""
-        job = next(self._jobs, None)
-        self.ended = job is None
-        return job
-
-    async def wait(self) -> None:
-        """Never called: an iterator without a next job has ended."""
 
 
 @dataclass
@@ -186,10 +145,8 @@ class Playing:
         """Play all jobs of a source, at most `count` at once."""
         self._crew = crew = Crew(lambda: self._work(source))
         crew.grow(count)
-        finishing, expiring = (
-            asyncio.create_task(self._finish(crew)),
-            asyncio.create_task(self.verifier.judge_expired()),
-        )
+        finishing = asyncio.create_task(self._finish(crew))
+        expiring = asyncio.create_task(self.verifier.judge_expired())
         others = [finishing, expiring]
         if self._stop.max_staleness is not None:
             others.append(asyncio.create_task(self._end_stale()))
@@ -336,9 +293,8 @@ class Playing:
                 self._turns.write()  # it may wait long for the others of its group
             else:
                 turns.end()
-            episode.recorder.turns = (
-                None  # a reference cycle would keep the whole rollout alive until the next garbage collection
-            )
+            # A reference cycle would keep the whole rollout alive until the next garbage collection.
+            episode.recorder.turns = None
         return played, episode.mask
 
 

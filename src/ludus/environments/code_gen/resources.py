@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat
 import ludus
 from ludus import Failure, Response, Verdict
 from ludus.environments.code_gen.outputs import first_difference, same_output
-from ludus.environments.code_gen.programs import LANGUAGES, SPEC, PythonFunction, Submission, require, returned
 from ludus.environments.code_gen.reading import UnitTests, format_violated
 from ludus.graders.code_blocks import last_block
 from ludus.graders.outputs import same_value, shortened
+from ludus.graders.programs import LANGUAGES, SPEC, PythonFunction, Submission, require, returned
 from ludus.sandbox.resources import SandboxConfig, SandboxResources
 
 #: What `test_results` says about a test.

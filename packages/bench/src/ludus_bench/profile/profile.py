@@ -14,13 +14,13 @@ from typing import Any
 from ludus.collection.metrics import MAX_TASKS_LISTED
 from ludus.collection.results import Run
 from ludus.compare.scores import LARGEST
+from ludus.dialects.usage import token_count
 from ludus.errors import UserError
 from ludus.outcome import PASS_REWARD, Outcome
 from ludus.record import asked
 from ludus.rollout import Rollout
 from ludus.store.prices import Price
 from ludus.store.stored_run import RecordedScale, each_run_once
-from ludus.store.usage import token_count
 from ludus.store.verifiers import Verifiers
 from ludus_bench.profile.sums import Sums
 from ludus_bench.profile.tasks import TaskProfile, written_characters

@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from ludus.collection.metrics import Metrics
-from ludus.dialects.usage import add_usage
+from ludus.dialects.usage import add_usage, cached_tokens, token_count
 from ludus.outcome import Verdict
 from ludus.rollout import Rollout
 from ludus.store.figures import Scale
 from ludus.store.prices import Costs, Price
 from ludus.store.statistics import ClusteredMean, Comoments
-from ludus.store.usage import cached_tokens, token_count
 from ludus_bench.profile.components import Components
 from ludus_bench.profile.lengths import Lengths
 from ludus_bench.profile.tasks import TaskProfile, items_of

@@ -204,11 +204,7 @@ class JavaScriptProgram(Submission):
 
 
 #: The languages of programs that read standard input.
-LANGUAGES: dict[str, type[Submission]] = {
-    "python": PythonProgram,
-    "cpp": CppProgram,
-    "javascript": JavaScriptProgram,
-}
+LANGUAGES: dict[str, type[Submission]] = {"python": PythonProgram, "cpp": CppProgram, "javascript": JavaScriptProgram}
 
 
 async def require(sandbox: Sandbox, kind: type[Submission]) -> None:
