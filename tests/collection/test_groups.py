@@ -145,11 +145,7 @@ def test_a_failing_verify_group_fails_every_member(rows, found, kind):
 
 
 @pytest.mark.parametrize(
-    ("early", "found"),
-    [
-        ({0, 1}, [-0.5, 0.5, "group_late"]),
-        ({0}, ["group_incomplete", "group_late", "group_late"]),
-    ],
+    ("early", "found"), [({0, 1}, [-0.5, 0.5, "group_late"]), ({0}, ["group_incomplete", "group_late", "group_late"])]
 )
 async def test_a_repeat_that_ends_after_the_group_deadline_fails_as_group_late(rows, early, found):
     over = asyncio.Event()

@@ -16,8 +16,7 @@ def bench(
         str, Option("--in-flight", "-c", metavar="N,N,...", help="Rollouts in flight, one point each.")
     ] = "1k,4k,16k,65k",
     rollouts: Annotated[
-        int | None,
-        Option(min=1, max=MAX_COUNT, help="Rollouts of a point; default: 2 to 8 for each in flight."),
+        int | None, Option(min=1, max=MAX_COUNT, help="Rollouts of a point; default: 2 to 8 for each in flight.")
     ] = None,
     workers: Annotated[
         int | None,

@@ -13,14 +13,7 @@ from pydantic import PositiveFloat
 
 import ludus
 from ludus import Failure, Response, UserError, Verdict, tool
-from ludus.environments.terminal.boxes import (
-    FOLDERS,
-    Files,
-    box_of,
-    contents,
-    reaching,
-    wait_until_healthy,
-)
+from ludus.environments.terminal.boxes import FOLDERS, Files, box_of, contents, reaching, wait_until_healthy
 from ludus.environments.terminal.carrying import PUBLISHED
 from ludus.environments.terminal.control import Control, control_of, examples, next_is_ready
 from ludus.environments.terminal.judging import Judge, Judged
@@ -104,17 +97,15 @@ class Terminal(SandboxResources):
 
     async def open(self, task: Task) -> None:
         """Read the task. Without an image and a set-up script the sandbox opens with the first command."""
-        self.settings = TaskSettings.of(task.config)
-        self.steps = self.settings.steps or []
+        self.settings = settings = TaskSettings.of(task.config)
+        self.steps = settings.steps or []
         self.judged: list[dict[str, float]] = []  # the rewards of the steps that were handed in
         self.over = False  # whether no further step begins
         self.commands = Commands()
         self.acted = False  # whether the model has run a command, which may have broken anything in its box
         self._handing_in = asyncio.Lock()  # calls of one turn run at once
-        self.box = await box_of(
-            task, self.settings.environment, task.environment, self.config, self.shared, "environment"
-        )
-        self.background = self.config.background or self.settings.ludus.background
+        self.box = await box_of(task, settings.environment, task.environment, self.config, self.shared, "environment")
+        self.background = self.config.background or settings.ludus.background
         if self.background:
             self.box = replace(self.box, spec=replace(self.box.spec, background=True))
         self.workdir = self.box.workdir
