@@ -134,12 +134,13 @@ class Stubborn(Plain):
     """Swallows cancels."""
 
     swallowed = 0
+    seconds = 30.0  #: how long it goes on each time
 
     @classmethod
     async def swallow(cls, times: int) -> None:
         for _ in range(times):
             try:
-                await asyncio.sleep(30)
+                await asyncio.sleep(cls.seconds)
             except asyncio.CancelledError:
                 cls.swallowed += 1
 
@@ -172,6 +173,8 @@ async def test_a_cancelled_run_starts_no_rollout_even_if_open_swallows_the_cance
     opened = list[int]()
 
     class Opens(Stubborn):
+        seconds = 1.0
+
         async def open(self, task: Any) -> None:
             opened.append(task.n)
             await self.swallow(2)
