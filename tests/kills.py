@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
@@ -112,7 +111,7 @@ class Killed:
         """Run until so many calls were made, then kill -9 the process. False if the collection ended before."""
         wanted = len(self.asked) + calls
         process = self.start(*more)
-        self._wait_for_calls(process, wanted)
+        self.wait_for_calls(process, wanted)
         process.kill()
         process.wait()
         return process.returncode != 0
@@ -129,20 +128,28 @@ class Killed:
 
     def kill_workers_after(self, moments: list[int]) -> None:
         """Run to the end. Each time so many calls more were made, kill -9 the worker that made the last one."""
-        self.kill_each_time(moments, lambda: os.kill(self._lines()[-1][2], signal.SIGKILL))
+        self.kill_each_time(moments, self.kill_the_last_worker)
 
-    def kill_each_time(self, moments: list[int], kill: Callable[[], None]) -> None:
+    def kill_each_time(self, moments: list[int], kill: Callable[[], object]) -> None:
         """Run to the end, and `kill` each time so many calls more were made."""
         process, wanted = self.start(), len(self.asked)
         for calls in moments:
             wanted += calls
-            self._wait_for_calls(process, wanted)
-            with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
-                if process.poll() is None:
-                    kill()
+            self.wait_for_calls(process, wanted)
+            if process.poll() is None:
+                kill()
         assert process.wait() == 0, (self.folder / "stderr.log").read_text()
 
-    def _wait_for_calls(self, process: forked.Running, wanted: int) -> None:
+    def kill_the_last_worker(self) -> bool:
+        """Kill -9 the worker that made the last call of the model. False if it is gone already."""
+        try:
+            os.kill(self._lines()[-1][2], signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def wait_for_calls(self, process: forked.Running, wanted: int) -> None:
+        """Wait until so many calls of the model were made, or the collection ended."""
         log = self.folder / "asked.log"
         until(lambda: (log.exists() and log.read_bytes().count(b"\n") >= wanted) or process.poll() is not None)
 

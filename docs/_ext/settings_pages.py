@@ -15,7 +15,6 @@ import typing
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -28,6 +27,7 @@ from pydantic_core import PydanticUndefined
 from ludus.environment import Environment
 from ludus.errors import UserError
 from ludus.folder import folders, read_file
+from ludus.runtime.installed import entry_points
 
 #: The parts of the page: a heading, what it is about, and its classes as `module:Class`, with what sets each of them.
 PARTS: list[tuple[str, str, dict[str, str]]] = [
@@ -133,7 +133,7 @@ def settings_classes() -> list[tuple[str, str, list[SettingsClass]]]:
         for title, what, classes in PARTS
     ]
     agents = [SettingsClass("AgentConfig", "every agent", _found("ludus.agent:AgentConfig"))]
-    for entry in sorted(entry_points(group="ludus.agents"), key=lambda each: each.name):
+    for entry in sorted(entry_points("ludus.agents"), key=lambda each: each.name):
         if entry.value.startswith("ludus."):
             agents.append(SettingsClass(entry.name, f"agent: {{type: {entry.name}}}", entry.load().Config))
     of_agents = ("Agents", "Set in `agent` of `environment.yaml`, or with `--set agent.KEY=VALUE`.", agents)

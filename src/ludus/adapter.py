@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 from ludus.errors import UserError, missing_package
 from ludus.folder import FILE, no_such_path
-from ludus.runtime.installed import entry_points
+from ludus.runtime.installed import EntryPoint, named_entry_points
 
 GROUP = "ludus.adapters"
 #: Files of other people's tools, which need no folder in front of their names.
@@ -67,7 +66,7 @@ def adapt(which: str) -> Any:
 def has_prefix(text: str) -> bool:
     """Whether a text begins with the name of an adapter and a colon."""
     prefix, _, rest = text.partition(":")
-    return bool(rest) and prefix in _adapters()
+    return bool(rest) and prefix in named_entry_points(GROUP)
 
 
 def needs(which: str) -> list[Need]:
@@ -83,7 +82,7 @@ def needs(which: str) -> list[Need]:
 
 def listing(package: str, folder: str) -> Iterator[Listed]:
     """The environments in a folder of other people's tools, as the adapter of one of our packages reads it."""
-    entry = _adapters().get(package.replace("-", "_"))
+    entry = named_entry_points(GROUP).get(package.replace("-", "_"))
     if entry is None:
         raise missing_package(f"what reads {folder:.200}", package)
     environments: Iterator[Listed] = _module(entry).listing(folder)
@@ -92,7 +91,7 @@ def listing(package: str, folder: str) -> Iterator[Listed]:
 
 def _ask(function: str, which: str) -> Any:
     """The first answer of an adapter that knows a text; None if the text is a name, or a folder of ours."""
-    adapters = _adapters()
+    adapters = named_entry_points(GROUP)
     prefix, _, rest = which.partition(":")
     if prefix in adapters and rest:
         answer = getattr(_module(adapters[prefix]), function)(rest)
@@ -106,10 +105,6 @@ def _ask(function: str, which: str) -> Any:
     if answer is None and (Path(which) / "app.py").is_file() and (Path(which) / "configs").is_dir():
         raise missing_package(f"what plays {which:.200}, a server for NeMo Gym,", "nemo-gym")
     return answer
-
-
-def _adapters() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
 def _module(entry: EntryPoint) -> Any:

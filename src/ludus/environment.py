@@ -277,8 +277,8 @@ def _pass_reward(value: Any) -> float:
 @functools.cache
 def agent_types() -> dict[str, str]:
     """The agents that `agent: {type: NAME}` can name, with their classes: ours, and those of other packages."""
-    entries = entry_points(group="ludus.agents")
-    ours = {entry.name: entry.value for entry in entries if entry.dist is not None and entry.dist.name == DISTRIBUTION}
+    entries = entry_points("ludus.agents")
+    ours = {entry.name: entry.value for entry in entries if entry.package == DISTRIBUTION}
     if not ours:
         raise UserError(f"the agents of {DISTRIBUTION} are not registered", "Install it again: pip install .")
     return {entry.name: entry.value for entry in entries} | ours

@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +22,7 @@ from pydantic_core import PydanticCustomError
 from ludus.dataset import Dataset
 from ludus.errors import UserError, cannot_read, did_you_mean
 from ludus.runtime.imports import BUILT_IN
-from ludus.runtime.installed import entry_points
+from ludus.runtime.installed import EntryPoint, entry_points, named_entry_points
 from ludus.runtime.settings import read_yaml
 from ludus.runtime.wording import describe_errors
 
@@ -220,7 +219,7 @@ def _unknown(name: str, known: Iterable[str], hint: str) -> UserError:
 
 def folders() -> dict[str, Path]:
     """The folder of every environment that can be found by name."""
-    return dict(_folders(tuple(entry_points(group="ludus.environments")), tuple(sys.path)))
+    return dict(_folders(tuple(entry_points("ludus.environments")), tuple(sys.path)))
 
 
 @lru_cache(maxsize=4)
@@ -280,7 +279,7 @@ def option_for(name: str) -> str:
         return name
     if base != name and environment_name(base):  # a row may not name code, so the hint does not repeat its argument
         return f"{base}:ARGUMENT"
-    if any(entry.name == base for entry in entry_points(group="ludus.adapters")):
+    if base in named_entry_points("ludus.adapters"):
         return f"{base}:ARGUMENT"
     return _folder_beside(base) or f"FOLDER_OF_{base}"
 

@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import EntryPoints
 from pathlib import Path
 from typing import Any
 
 import forked
 import pytest
+from registered import register
 
 from ludus.cli import doctor as cli_doctor
 from ludus.sandbox.choice import survey
@@ -50,7 +50,7 @@ def test_hosted_sandboxes_are_listed_with_what_they_need(found: Any):
 def test_without_their_package_the_command_that_installs_hosted_sandboxes_is_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr("ludus.sandbox.choice.entry_points", lambda group: EntryPoints())
+    register(monkeypatch, "ludus.sandboxes")
     cli_doctor.doctor()
     assert re.search(
         r"hosted +for sandboxes of services, install with: pip install .*sandboxes", capsys.readouterr().out

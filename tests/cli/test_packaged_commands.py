@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
 from types import SimpleNamespace
 
 import pytest
+from registered import register
 
 from ludus.cli import main
 
 
 def install_commands(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
     """Make these the only commands that other packages bring."""
-    entries = EntryPoints(EntryPoint(name, target, "ludus.commands") for name, target in targets.items())
-    monkeypatch.setattr("ludus.runtime.installed.entry_points", lambda group: entries.select(group=group))
+    register(monkeypatch, "ludus.commands", **targets)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -51,7 +50,7 @@ def test_the_help_lists_it_and_a_package_that_cannot_be_loaded_hides_no_other_co
     assert "Say hello." in out
     assert "  collect  " in out
     assert "Collect verified rollouts." in out
-    assert err.startswith("ludus sulk cannot be loaded from no_such_package:sulk: ")
+    assert err.startswith("ludus sulk cannot be loaded from another-package: ")
     assert err.count("\n") == 1
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
 import pytest
+from registered import register
 from root_file_systems import image_cache
 from sandboxes import needs, spec_for
 
@@ -181,8 +181,7 @@ async def test_a_router_makes_each_provider_once_and_closes_those_that_it_made()
 
 def install_providers(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
     """Make these the only providers that other packages bring."""
-    entries = EntryPoints(EntryPoint(name, target, "ludus.sandboxes") for name, target in targets.items())
-    monkeypatch.setattr("ludus.sandbox.choice.entry_points", lambda group: entries.select(group=group))
+    register(monkeypatch, "ludus.sandboxes", **targets)
 
 
 class OfAPackage(SandboxProvider):

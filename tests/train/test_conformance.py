@@ -6,12 +6,12 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from ludus_transformers.conformance import TrlAdapter, TrlAsyncAdapter
+from registered import register
 
 from ludus.cli import command_line
 from ludus.errors import UserError
@@ -173,5 +173,4 @@ def test_a_trainer_without_its_package_is_refused_with_the_pip_command(monkeypat
 
 def install_adapters(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
     """Make these the only adapters that other packages bring."""
-    entries = EntryPoints(EntryPoint(name, target, "ludus.trainers") for name, target in targets.items())
-    monkeypatch.setattr("ludus.train.conformance.adapters.entry_points", lambda group: entries.select(group=group))
+    register(monkeypatch, "ludus.trainers", **targets)

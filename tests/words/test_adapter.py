@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
+from registered import register
 
 from ludus import Environment
 from ludus.adapter import Listed, Need, adapt, listing, needs
@@ -14,7 +14,7 @@ from ludus.errors import MissingExtra, UserError
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ludus.adapter.entry_points", lambda group: EntryPoints())
+    register(monkeypatch, "ludus.adapters")
 
 
 @pytest.fixture
@@ -29,8 +29,7 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     (tmp_path / "adapter_of_mine.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    entry = EntryPoint("mine", "adapter_of_mine", "ludus.adapters")
-    monkeypatch.setattr("ludus.adapter.entry_points", lambda group: EntryPoints([entry]))
+    register(monkeypatch, "ludus.adapters", mine="adapter_of_mine")
     folder = tmp_path / "garden"
     folder.mkdir()
     (folder / "mine.txt").touch()

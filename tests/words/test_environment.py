@@ -17,6 +17,7 @@ from ludus import environment as environment_module
 from ludus.errors import MissingExtra
 from ludus.folder import folders
 from ludus.models import open_model
+from ludus.runtime.installed import EntryPoint
 from ludus.runtime.settings import parse_assignments
 
 
@@ -330,19 +331,11 @@ def test_a_module_that_cannot_be_imported_is_reported_with_file_and_line(tmp_pat
         Environment.load(folder)
 
 
-class _Entry:
-    """An entry point as another package would register it."""
-
-    name, value = "simple", "somewhere.else:Agent"
-
-    class dist:
-        name = "another-package"
-
-
 def test_another_package_cannot_replace_an_agent_of_ours(monkeypatch: pytest.MonkeyPatch):
-    found = environment_module.entry_points(group="ludus.agents")
+    installed = environment_module.entry_points("ludus.agents")
+    theirs = EntryPoint("simple", "somewhere.else:Agent", "another-package")
     try:
-        for entries, ours in (([*found, _Entry], True), ([_Entry], False)):
+        for entries, ours in (([*installed, theirs], True), ([theirs], False)):
             monkeypatch.setattr(environment_module, "entry_points", lambda group, entries=entries: entries)
             environment_module.agent_types.cache_clear()
             if ours:

@@ -107,16 +107,15 @@ def packaged_command(name: str) -> Any:
 
 def _other_commands() -> dict[str, Any]:
     """The commands of other packages by name. A broken package is reported, and hides no other command."""
-    from ludus.runtime.installed import entry_points  # takes longer to import than the rest of this module
+    from ludus.runtime.installed import entry_points
 
     commands: dict[str, Any] = {}
-    for entry in entry_points(group=_GROUP):
+    for entry in entry_points(_GROUP):
         try:
             if entry.name not in COMMANDS:
                 commands[entry.name] = entry.load()
         except Exception as error:
-            package = entry.dist.name if entry.dist is not None else entry.value
-            print(f"ludus {entry.name} cannot be loaded from {package}: {error}", file=sys.stderr)
+            print(f"ludus {entry.name} cannot be loaded from {entry.package}: {error}", file=sys.stderr)
     return commands
 
 

@@ -171,9 +171,8 @@ def _problem(kind: str, location: list[str | int], message: str) -> dict[str, An
 
 def is_shallow(content: dict[str, Any], body: bytes) -> bool:
     """Whether orjson can encode the body as part of a larger value. orjson decodes deeper values than it encodes."""
-    brackets = sum(
-        len(body.split(bracket, MAX_DEPTH)) - 1 for bracket in (b"{", b"[")
-    )  # `count` takes ten times as long
+    # `count` takes ten times as long
+    brackets = len(body.split(b"{", MAX_DEPTH)) + len(body.split(b"[", MAX_DEPTH)) - 2
     if brackets < MAX_DEPTH:
         return True
     wrapped: Any = content

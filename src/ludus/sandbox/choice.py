@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoints, entry_points
 
 from ludus.errors import UserError, did_you_mean, missing_package
-from ludus.runtime.installed import packaged
+from ludus.runtime.installed import named_entry_points, packaged
 from ludus.sandbox.features import problem_with
 from ludus.sandbox.pool import SandboxPool
 from ludus.sandbox.protocol import ATTACKS, SandboxError, SandboxProvider, SandboxSpec
@@ -67,7 +66,7 @@ def survey() -> list[ProviderStatus]:
 
 def hosted_problems() -> dict[str, str | None]:
     """Why each provider of an installed package cannot be used, or None where it can. Empty without such a package."""
-    return {entry.name: entry.load().problem() for entry in _other_providers()}
+    return {entry.name: entry.load().problem() for entry in named_entry_points(_GROUP).values()}
 
 
 def find(name: str) -> ProviderStatus:
@@ -89,10 +88,6 @@ def provider_class(name: str) -> type[SandboxProvider]:
     module, _, class_name = _PROVIDERS[name].partition(":")
     kind: type[SandboxProvider] = getattr(import_module(module), class_name)
     return kind
-
-
-def _other_providers() -> EntryPoints:
-    return entry_points(group=_GROUP)
 
 
 def explain() -> list[str]:
@@ -157,13 +152,13 @@ def make_provider(name: str, image: bool, urls: Sequence[str], warm: int | None 
 
 def _other_provider(name: str) -> SandboxProvider:
     """A provider of another package. Raises a `UserError` that says what to install."""
-    others = _other_providers()
-    if name in others.names:
+    others = named_entry_points(_GROUP)
+    if name in others:
         provider: SandboxProvider = others[name].load()()
         return provider
     if name in _HOSTED:
         raise missing_package(f"sandbox provider {name}", "sandboxes")
-    known = {"auto", "remote", *_PROVIDERS, *_HOSTED, *others.names}
+    known = {"auto", "remote", *_PROVIDERS, *_HOSTED, *others}
     raise UserError(f"unknown sandbox provider {name}", did_you_mean(name, sorted(known)))
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from importlib.metadata import entry_points
 
 from ludus.errors import UserError, did_you_mean, missing_package
 from ludus.runtime.imports import import_named
+from ludus.runtime.installed import named_entry_points
 from ludus.train.conformance.checking import Delivered, TrainerAdapter
 from ludus.train.conformance.script import ConformanceScript
 from ludus.train.contract import GroupFeed
@@ -47,17 +47,17 @@ _OTHERS |= dict.fromkeys("areal art openrlhf skyrl skyrl-step-wise slime tinker 
 
 def find_adapter(name: str) -> TrainerAdapter:
     """The adapter with a name, or your own class as `module:Class`."""
-    others = entry_points(group=_GROUP)
+    others = named_entry_points(_GROUP)
     if name in ADAPTERS:
         return ADAPTERS[name]()
-    if name in others.names:
+    if name in others:
         adapter: TrainerAdapter = others[name].load()()
         return adapter
     if name in _OTHERS:
         raise missing_package(f"the adapter of {name}", _OTHERS[name])
     module, _, attribute = name.partition(":")
     if not attribute:
-        known = {*ADAPTERS, *_OTHERS, *others.names}
+        known = {*ADAPTERS, *_OTHERS, *others}
         raise UserError(f"unknown trainer {name}", f"{did_you_mean(name, known)} Your own: module:Class")
     try:
         own: TrainerAdapter = getattr(import_named(module), attribute)()

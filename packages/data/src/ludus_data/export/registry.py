@@ -6,7 +6,7 @@ A package adds its own in the entry point group `ludus.formats`.
 from __future__ import annotations
 
 from ludus.errors import UserError, did_you_mean
-from ludus.runtime.installed import entry_points
+from ludus.runtime.installed import named_entry_points
 from ludus_data.export.atif import Atif
 from ludus_data.export.chat import NemoCustomizer, NemoRL, OpenAI, Sft
 from ludus_data.export.format import Format
@@ -37,8 +37,8 @@ def format_named(name: str) -> type[Format]:
     """The format of a name; an unknown name is an error that lists the known ones."""
     if name in FORMATS:
         return FORMATS[name]
-    others = entry_points(group="ludus.formats")
-    if name not in others.names:
-        raise UserError(f"unknown format {name!r:.40}", did_you_mean(name, [*FORMATS, *others.names]))
+    others = named_entry_points("ludus.formats")
+    if name not in others:
+        raise UserError(f"unknown format {name!r:.40}", did_you_mean(name, [*FORMATS, *others]))
     kind: type[Format] = others[name].load()
     return kind
