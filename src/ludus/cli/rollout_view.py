@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ludus.agents.typed_calls import signature
 from ludus.cli.screen import (
     content_text,
     emit,
@@ -109,6 +108,8 @@ def _about(row: Row) -> str:
 
 def show_rollout(console: Console, row: Row) -> None:
     """Print one rollout in full."""
+    from ludus.agents.typed_calls import signature  # imported here: a table of rollouts does not need it
+
     console.rule(text(row.get("rollout_id") or "rollout", "bold"), align="left", style="dim")
     offered = _object(row.get("response")).get("tools") or _object(row.get("responses_create_params")).get("tools")
     tools = [signature(entry) for entry in _items(offered)]
