@@ -23,6 +23,8 @@ settings.register_profile(
 )
 settings.load_profile("any machine")
 
+gc.disable()  # what is collected is kept: to look for garbage meanwhile takes a quarter of the time
+
 
 @pytest.fixture
 def processor_limit() -> Iterator[None]:
@@ -58,6 +60,7 @@ def pytest_collection_finish() -> None:
     """Hundreds of thousands of objects live from here to the end: garbage collections pass over them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

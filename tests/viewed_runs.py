@@ -203,7 +203,7 @@ def write_judged_run(folder: Path) -> Path:
     return folder
 
 
-def write_harness_run(folder: Path) -> Path:
+def write_run_with_threads(folder: Path) -> Path:
     """A rollout of a program with sub-agents, side calls and restored items."""
     asked = "Please find every place that calls the old function and list the files."
     items = [
@@ -212,7 +212,7 @@ def write_harness_run(folder: Path) -> Path:
         function_call_output("c1", "src/a.py and src/b.py"),
         message("The old function is called in two files."),
     ]
-    made = rollout_files.rollout("harness", 0, 1.0, items=items, environment="repairs", thread_rewards={"agent-1": 0.5})
+    made = rollout_files.rollout("threads", 0, 1.0, items=items, environment="repairs", thread_rewards={"agent-1": 0.5})
     made.calls = [{"items": 2, "at": 0, **_ids(7)}, {"items": 1, "at": 3, "restored": 2, **_ids(8)}]
     user = {"role": "user", "content": asked}
     looked = [user, function_call("grep", {"pattern": "old("}, call_id="g1"), function_call_output("g1", "src/a.py:3")]

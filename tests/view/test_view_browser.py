@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     viewed_runs.write_run(found / "first", tasks=12)
     viewed_runs.write_run(found / "second", tasks=12, seed=2)
     viewed_runs.write_judged_run(found / "judged")
-    viewed_runs.write_harness_run(found / "harness")
+    viewed_runs.write_run_with_threads(found / "harness")
     viewed_runs.write_spoken_run(found / "spoken")
     viewed_runs.write_hostile_run(found / "hostile")
     return found

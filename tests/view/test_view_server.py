@@ -326,7 +326,7 @@ def test_ids_become_text_with_a_tokenizer_and_get_the_alternatives_of_the_answer
 
 
 def test_threads_of_a_rollout_are_listed_and_read_one_by_one(tmp_path: Path):
-    viewed_runs.write_harness_run(tmp_path / "run")
+    viewed_runs.write_run_with_threads(tmp_path / "run")
     with viewing(tmp_path) as viewer:
         until_indexed(viewer)
         visitor = Visitor(viewer)
