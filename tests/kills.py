@@ -15,7 +15,7 @@ import forked
 import orjson
 from waiting import until
 
-#: How often the slow tests kill. LUDUS_KILLS=30 kills as often as docs/scale.md says.
+#: How often the slow tests kill. LUDUS_KILLS=30 kills ten times as often.
 MOMENTS = int(os.environ.get("LUDUS_KILLS", "3"))
 
 TURNS = 10

@@ -13,7 +13,7 @@ import pytest
 from kills import MOMENTS, TURNS, Killed
 from ray_runs import kill_raylet, shared_cluster, stop_cluster
 
-#: For how long the longest test kills: LUDUS_KILL_SECONDS=600 is the run that docs/scale.md names.
+#: For how long the longest test kills: LUDUS_KILL_SECONDS=620 is the run of docs/about/performance.md.
 SECONDS = float(os.environ.get("LUDUS_KILL_SECONDS", "30"))
 #: Rollouts that four workers play in a second, at most.
 _A_SECOND = 16

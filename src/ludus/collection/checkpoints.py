@@ -4,7 +4,7 @@ A turn ends when the next model call begins. Its delta is written within `WRITE_
 model calls, the usage and the times so far. All turns that ended meanwhile are written together. Turns of a few
 milliseconds wait up to `SHORT_TURN_SECONDS`: their loss costs little, and so they cost next to nothing
 (benchmarks/checkpoints.py). A crash loses the current turn, turns that ended in the last 20 milliseconds, and short
-turns that ended in the last 100.
+turns that ended in the last quarter of a second.
 
 To restore a rollout, its record is replayed in a new session, or in a fork of its branch point. Every tool output is
 compared with the record. If one differs, or the replay fails, the rollout starts over.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from math import inf
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -41,7 +42,7 @@ from ludus.task import private
 WRITE_SECONDS = 0.02
 
 #: The same for a turn that took less than `WRITE_SECONDS`.
-SHORT_TURN_SECONDS = 0.1
+SHORT_TURN_SECONDS = 0.25
 
 
 class TurnWriter(Protocol):
@@ -90,7 +91,7 @@ class TurnKeeper:
         self.writer = writer
         self._waiting: list[WritesTurns] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
+        self.due = inf  #: when the turns that have ended are written
 
     def note(self, rollout: WritesTurns) -> None:
         """A rollout has turns to write."""
@@ -98,16 +99,17 @@ class TurnKeeper:
 
     def write_by(self, due: float, now: float) -> None:
         """Write all ended turns at `due` at the latest. Times are of `time.perf_counter`."""
-        if self._timer is None or due < self._due:
+        if due < self.due:
             if self._timer is not None:
                 self._timer.cancel()
-            self._due, self._timer = due, asyncio.get_running_loop().call_later(due - now, self.write)
+            self.due, self._timer = due, asyncio.get_running_loop().call_later(due - now, self.write)
 
     def write(self) -> None:
         """Write all turns that have ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.due = inf
         waiting, self._waiting = self._waiting, []
         for rollout in waiting:
             rollout.write(self.writer)
@@ -121,10 +123,11 @@ Reached = tuple[int, int, int]
 class SavedTurns:
     """Saves the turns of one rollout."""
 
-    __slots__ = ("_began", "_episode", "_first", "_keeper", "_noted", "_number", "_reached", "_written")
+    __slots__ = ("_began", "_episode", "_first", "_keeper", "_noted", "_number", "_reached", "_recorder", "_written")
 
     def __init__(self, keeper: TurnKeeper, episode: Episode) -> None:
-        self._keeper, self._episode, self._number, self._noted, self._first = keeper, episode, 0, False, 0
+        self._keeper, self._episode, self._recorder = keeper, episode, episode.recorder
+        self._number, self._noted, self._first = 0, False, 0
         self._written: Reached = (0, 0, 0)
         self._reached = self._written
         self._began = 0.0  # the start of the current turn
@@ -138,17 +141,19 @@ class SavedTurns:
 
     def save(self) -> None:
         """A model call begins: save the turn before it, if there is one."""
-        episode = self._episode
-        calls = len(episode.calls)
+        recorder, keeper = self._recorder, self._keeper
+        calls = len(recorder.calls)
         if calls == self._reached[1]:
             return
-        self._reached = (len(episode.items), calls, len(episode.asides))
+        self._reached = (len(self._episode.items), calls, len(recorder.asides))
         if not self._noted:
             self._noted = True
-            self._keeper.note(self)
+            keeper.note(self)
         began, self._began = self._began, perf_counter()
         is_short = self._began - began < WRITE_SECONDS
-        self._keeper.write_by(self._began + (SHORT_TURN_SECONDS if is_short else WRITE_SECONDS), self._began)
+        due = self._began + (SHORT_TURN_SECONDS if is_short else WRITE_SECONDS)
+        if due < keeper.due:
+            keeper.write_by(due, self._began)
 
     def settle(self) -> Awaitable[None] | None:
         """An answer arrived. Returns an awaitable if written turns are not safe yet."""
