@@ -49,6 +49,8 @@ QUESTIONS = {
     "docker sandbox": "sandbox",
     "nemo gym": "moving/from-nemo-gym",
     "error http_429": "troubleshooting/errors",
+    "rate limit 429": "models",
+    "timeout": "get-started/failures",
 }
 DUMP = re.compile(r"troubleshooting/errors|reference/(?:python/|configuration)|environments/(?!index)")
 
