@@ -70,6 +70,13 @@ def test_an_idle_endpoint_that_was_slow_is_tried_again():
     assert "a" in {pool.take(f"task-{number}-0", 300).url for number in range(8)}
 
 
+def test_an_endpoint_many_times_slower_gets_no_rollout_for_the_sake_of_its_cache():
+    pool = Pool(["a", "b", "c", "d"])
+    for endpoint, latency, outstanding in zip(pool.endpoints, (0.1, 0.1, 0.1, 0.5), (20, 20, 20, 0), strict=True):
+        endpoint.latency, endpoint.outstanding, endpoint.taken_at = latency, outstanding, 100.0
+    assert {pool.take(f"task-{number}-0", 100).url for number in range(8)} <= {"a", "b", "c"}
+
+
 def test_a_full_server_gets_no_new_rollout_while_another_has_room():
     pool = Pool(["a", "b"])
     pool.endpoints[0].load = ServerLoad(running=8, waiting=4, cache=0.99)

@@ -26,6 +26,10 @@ LATENCY_WEIGHT = 0.2
 #: flight than the mean: latency lags behind load, so without a bound all rollouts run to the one that was idle last.
 LOAD_FACTOR, LOAD_SLACK = 1.25, 2.0
 
+#: An endpoint that takes so many times as long as the fastest one gets a new rollout only where it costs least: no cache
+#: is worth the wait.
+SLOW = 4.0
+
 #: After so many of its latencies without a request, an endpoint's latency no longer counts against it.
 STALE_LATENCIES = 4.0
 
@@ -162,7 +166,11 @@ class Pool:
         if session is None:
             return ready[costs.index(cheapest)]
         task, bound = _hash(task_of(session)), LOAD_FACTOR * cheapest + LOAD_SLACK
-        near = [endpoint for endpoint, cost in zip(ready, costs, strict=True) if cost <= bound]
+        near = [
+            endpoint
+            for endpoint, cost in zip(ready, costs, strict=True)
+            if cost == cheapest or (cost <= bound and _slowness(endpoint, fastest) < SLOW)
+        ]
         return max(near, key=lambda endpoint: _mixed(task ^ endpoint.url_hash))
 
 
@@ -178,8 +186,12 @@ def _cost(endpoint: Endpoint, fastest: float, now: float) -> float:
     """
     if not endpoint.outstanding and now - endpoint.taken_at > STALE_LATENCIES * (endpoint.latency or 0.0):
         return 1.0
-    slowness = max(endpoint.latency or fastest, 1e-6) / max(fastest, 1e-6)
-    return (endpoint.outstanding + 1) * slowness * slowness
+    return (endpoint.outstanding + 1) * _slowness(endpoint, fastest) ** 2
+
+
+def _slowness(endpoint: Endpoint, fastest: float) -> float:
+    """How many times as long as the fastest endpoint it takes to answer."""
+    return max(endpoint.latency or fastest, 1e-6) / max(fastest, 1e-6)
 
 
 def _hash(text: str) -> int:
