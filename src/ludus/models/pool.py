@@ -26,8 +26,8 @@ LATENCY_WEIGHT = 0.2
 #: flight than the mean: latency lags behind load, so without a bound all rollouts run to the one that was idle last.
 LOAD_FACTOR, LOAD_SLACK = 1.25, 2.0
 
-#: An endpoint that takes so many times as long as the fastest one gets a new rollout only where it costs least: no cache
-#: is worth the wait.
+#: An endpoint that takes so many times as long as the fastest one gets a new rollout only if it costs least: no cache is
+#: worth the wait.
 SLOW = 4.0
 
 #: After so many of its latencies without a request, an endpoint's latency no longer counts against it.
