@@ -26,7 +26,7 @@ LATENCY_WEIGHT = 0.2
 #: flight than the mean: latency lags behind load, so without a bound all rollouts run to the one that was idle last.
 LOAD_FACTOR, LOAD_SLACK = 1.25, 2.0
 
-#: An endpoint that takes so many times as long as the fastest one gets a new rollout only if it costs least: no cache is
+#: An endpoint that takes so many times as long as the fastest one gets a rollout only if it costs least: no cache is
 #: worth the wait.
 SLOW = 4.0
 
@@ -166,11 +166,8 @@ class Pool:
         if session is None:
             return ready[costs.index(cheapest)]
         task, bound = _hash(task_of(session)), LOAD_FACTOR * cheapest + LOAD_SLACK
-        near = [
-            endpoint
-            for endpoint, cost in zip(ready, costs, strict=True)
-            if cost == cheapest or (cost <= bound and _slowness(endpoint, fastest) < SLOW)
-        ]
+        bounds = (bound if _slowness(endpoint, fastest) < SLOW else cheapest for endpoint in ready)
+        near = [endpoint for endpoint, cost, limit in zip(ready, costs, bounds, strict=True) if cost <= limit]
         return max(near, key=lambda endpoint: _mixed(task ^ endpoint.url_hash))
 
 

@@ -8,12 +8,12 @@ that a program's time limit measures the program and not its neighbours.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from ludus.runtime.deadline import queueing
+from ludus.runtime.processes import processors
 from ludus.sandbox.delegate import Delegate
 from ludus.sandbox.protocol import ExecResult, Program, Sandbox, SandboxProvider, SandboxSpec
 from ludus.sandbox.supervised import SupervisedSandbox
@@ -29,7 +29,7 @@ class SandboxPool(SandboxProvider):
     """A provider that keeps sandboxes of another provider warm."""
 
     def __init__(self, provider: SandboxProvider, warm: int | None = None) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = processors()
         self.provider = provider
         self.name = provider.name
         self.isolates = provider.isolates

@@ -28,7 +28,6 @@ COMPACT_AT = 4
 
 _HINT = "Delete the file to start the unfinished rollouts over, then use --resume"
 
-
 #: Where a line is in the file: its offset and its length.
 Span = tuple[int, int]
 

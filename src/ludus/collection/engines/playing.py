@@ -41,7 +41,6 @@ LATE_CALLS_SECONDS = 30.0
 #: How many rollouts are in flight at first with `--concurrency auto`.
 ADAPTIVE_START = 8
 
-
 #: A rollout, and the agent's reason to mask it, which a later group verdict needs.
 Played = tuple[Rollout, str | None]
 

@@ -16,7 +16,7 @@ import subprocess
 import time
 from typing import Any, NamedTuple
 
-from ludus.collection.engines.worker_process import worker_command
+from ludus.collection.engines.workers import worker_command
 from ludus.runtime.processes import exit_words
 
 #: How many calls of each method may run at once. Rollouts are not calls: a worker plays as many as its leases say.
