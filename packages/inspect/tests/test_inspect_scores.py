@@ -58,6 +58,13 @@ def test_a_score_can_be_chosen() -> None:
         verdict_of(result, "c")
 
 
+def test_the_name_of_a_value_may_hold_dots() -> None:
+    result = {"scores": {"length": {"value": {"max.": 1.0, "at.most": 0.5}, "answer": "short"}}}
+    assert verdict_of(result).reward == 1.0
+    assert verdict_of(result, "length.at.most").reward == 0.5
+    assert verdict_of(result).values["score_answer"] == "short"
+
+
 def test_no_score_at_all_is_no_reward() -> None:
     with pytest.raises(Failure, match="no scorer gave a score"):
         verdict_of({"scores": {}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from ludus.errors import Failure
@@ -39,12 +40,12 @@ def verdict_of(result: dict[str, Any], chosen: str = "") -> Verdict:
     scores: Scores = result.get("scores") or {}
     if not scores:
         raise Failure("no_reward", "no scorer gave a score", stage="verify")
-    values = dict(_flat(scores))
+    values = {name: value for name, value, _ in _flat(scores)}
     first = str(result.get("first") or "")
     if not chosen and first and first not in scores:
         raise Failure("no_reward", f"the scorer {first} gave no score", stage="verify")
     name = _chosen(values, chosen)
-    score = scores[name] if name in scores else scores[name.rpartition(".")[0]]
+    score = {own_name: score for own_name, _, score in _flat(scores)}[name]
     if (kind := _NO_VERDICT.get(str(score.get("reason")))) is not None:
         why = score.get("explanation") or score["reason"]
         raise Failure(kind, f"the scorer {name} gave no verdict: {str(why)[:300]}", stage="verify")
@@ -73,14 +74,14 @@ def number_of(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _flat(scores: Scores) -> Any:
-    """Each value with its name: `SCORER`, or `SCORER.KEY` for the values of a score that has several."""
+def _flat(scores: Scores) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Each value with its name and its score: `SCORER`, or `SCORER.KEY` for the values of a score that has several."""
     for name, score in scores.items():
         value = score.get("value")
         if isinstance(value, dict):
-            yield from ((f"{name}.{key}", part) for key, part in value.items())
+            yield from ((f"{name}.{key}", part, score) for key, part in value.items())
         else:
-            yield name, value
+            yield name, value, score
 
 
 def _chosen(values: dict[str, Any], chosen: str) -> str:
