@@ -56,6 +56,7 @@ _lines = st.one_of(_pieces, st.text(max_size=30), st.recursive(
 @given(st.lists(_lines, min_size=1, max_size=8), st.sampled_from([Said, None]))
 @example(["not JSON"], Said)
 @example([GOOD, "{", DEEP], None)
+@example(['{"text": null, "rollout_id": ""}'] * 2, Said)
 def test_verifying_any_lines_twice_writes_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], environment: Any
 ):

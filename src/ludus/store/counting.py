@@ -6,8 +6,8 @@ A rollout is named by its `rollout_id` and its `task_id`.
 - In `failures.jsonl` the first line of each attempt counts. Later lines of the same attempt are duplicates.
 - A rollout with a line in `rollouts.jsonl` ended as that line says, and its failed attempts were tried again. Any other
   rollout ended with the last of its failed attempts.
-- A row without a `rollout_id` was written by another program, NeMo Gym for example. Nothing says that two such rows are
-  one rollout, so each of them counts.
+- A row without a `rollout_id`, or with an empty one, was written by another program, NeMo Gym for example. Nothing says
+  that two such rows are one rollout, so each of them counts.
 - A last line without a newline is torn, and does not count, unless it is whole JSON.
 
 A resumed collection, which skips the rollouts that its journals hold, has always counted so. `ludus verify` may turn a
@@ -29,7 +29,7 @@ from ludus.store.parsing import parse
 Key = TypeVar("Key")
 
 #: How a line begins that Ludus wrote. It says which rollout it is of, and the line need not be parsed.
-_match = re.compile(rb'\{"rollout_id":"[^"\\]*","task_id":"[^"\\]*"').match
+_match = re.compile(rb'\{"rollout_id":"[^"\\]+","task_id":"[^"\\]*"').match
 
 
 def name_of_line(lines: bytes, begin: int = 0, end: int | None = None) -> bytes | None:
@@ -48,7 +48,7 @@ def name_of_line(lines: bytes, begin: int = 0, end: int | None = None) -> bytes 
 def name_of_row(row: Row) -> bytes | None:
     """What names the rollout of a row; None for a row without a rollout id."""
     name, task = row.get("rollout_id"), row.get("task_id")
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not name:
         return None
     task_id = str(task) if isinstance(task, (str, int)) else ""
     return f'{{"rollout_id":"{name}","task_id":"{task_id}"'.encode("utf-8", "surrogatepass")
