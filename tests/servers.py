@@ -63,9 +63,8 @@ class Server:
             for number in itertools.count():
                 wait = self.idle_timeout if number else None
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), wait)
-                length = next(
-                    int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
-                )
+                lengths = (line[15:] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+                length = int(next(lengths, b"0"))
                 body = orjson.loads(await reader.readexactly(length) or b"{}")
                 self.headers.append(head)
                 if not await self.respond(head.split()[1].decode(), body, writer):

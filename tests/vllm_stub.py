@@ -142,7 +142,12 @@ class VllmStub(Server):
         tools = body.get("tools") or None
         self._tools = [tool["function"] for tool in tools or ()]
         messages = [_as_template_reads(message) for message in body["messages"]]
-        text = self.tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+        asks, goes_on = body.get("add_generation_prompt", True), body.get("continue_final_message", False)
+        if asks and goes_on:
+            raise ValueError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+        text = self.tokenizer.apply_chat_template(
+            messages, tools=tools, add_generation_prompt=asks, continue_final_message=goes_on, tokenize=False
+        )
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def sampled(self, prompt: list[int], body: Body) -> tuple[list[int], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from servers import running
 from vllm_stub import SglangStub, VllmStub
 
 import ludus
+from ludus import Agent, Environment, Resources, Verdict
+from ludus.episode import Episode
 from ludus.model import Request
 from ludus.models import open_model
 from ludus.models.local import LocalModel
@@ -31,6 +34,22 @@ ENVIRONMENTS = (
     "user_modeling",
     "mcqa",
 )
+
+
+class AskTwice(Agent):
+    """Asks again, with the beginning of an answer."""
+
+    async def act(self, episode: Episode) -> str:
+        await episode.ask()
+        episode.say({"role": "user", "content": "b"})
+        episode.say({"role": "assistant", "content": "Now, "})
+        await episode.ask()
+        return "completed"
+
+
+class Nothing(Resources):
+    async def verify(self, task: ludus.Task, response: Response) -> Verdict:
+        return Verdict(0.0)
 
 
 def collected(environment: Any, stub: VllmStub, kind: str = "vllm", **options: Any) -> list[Any]:
@@ -78,6 +97,28 @@ def test_with_every_template_and_on_older_servers(template: str, missing: tuple[
     with running(VllmStub(tiny_transformers.tokenizer(template), missing=missing)) as stub:
         for environment in ("example_session_state_mgmt", "conversational_tool_use_simulation"):
             check(collected(environment, stub, repeats=2, limit=3), stub)
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"),
+    [("vllm", VllmStub), ("vllm", lambda words: VllmStub(words, missing=GENERATE)), ("sglang", SglangStub)],
+)
+def test_a_prefilled_answer_goes_on(kind: str, made: Any, smollm: Any) -> None:
+    row = {
+        "responses_create_params": {
+            "input": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "Well, "}]
+        }
+    }
+    settings = {"chat_template_kwargs": {"continue_final_message": True}}
+    with running(made(smollm)) as stub:
+        rollouts = collected(
+            replace(Environment.load(Nothing), agent=AskTwice()), stub, kind, input=[row], model_settings=settings
+        )
+        check(rollouts, stub)
+        prompts = [stub.decode(prompt) for prompt in stub.received]
+    assert len(rollouts[0].calls) == 2
+    assert prompts[0].endswith("<|im_start|>assistant\nWell, ")
+    assert prompts[1].endswith("<|im_start|>assistant\nNow, ")
 
 
 def test_sglang_takes_ids_on_its_chat_route_and_says_which_weights_wrote_what(smollm: Any) -> None:

@@ -173,6 +173,22 @@ def test_a_template_that_repeats_the_tools_at_the_last_turn_shows_all_of_them() 
         ]
 
 
+@pytest.mark.parametrize("template", sorted(TEMPLATES))
+def test_a_prefilled_answer_goes_on_and_the_rollout_stays_one_sequence(template: str) -> None:
+    answers = TokenAnswers(tokenizer(template), {"continue_final_message": True}, name=template, context=10**6)
+    items: list[Item] = [{"role": "user", "content": "a"}, message("Well,")]
+    first = answers.prompt(Request(list(items)))
+    assert answers.prompts.decode(first.ids).endswith("Well,")
+    tokens = Tokens(first.ids, [*byte_ids("b"), words().convert_tokens_to_ids(end_of(template))], [-1.0] * 2)
+    items += answers.response(Request(list(items)), first, [], tokens, complete=True).output
+    request = Request([*items, {"role": "user", "content": "c"}, message("Now,")], tokens=tokens)
+    second = answers.prompt(request)
+    assert second.broke is None
+    assert second.ids[: len(first.ids) + 2] == [*tokens.prompt_ids, *tokens.generated_ids]
+    assert answers.prompts.decode(second.ids).endswith("Now,")
+    assert TokenAnswers(tokenizer(template), {}, name=template, context=10**6).ends <= answers.ends
+
+
 def test_changed_items_and_tools_begin_a_sequence() -> None:
     answers = answers_of("tools", "keep")
     request = Request("a", tools=[ADD])

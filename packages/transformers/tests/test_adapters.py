@@ -13,7 +13,7 @@ import pytest
 import tiny_transformers
 from ludus_transformers.adapters import AdapterPolicy
 from servers import running
-from train_programs import Programs
+from train_programs import EXAMPLES, Programs
 from vllm_stub import VllmStub
 
 import ludus
@@ -104,3 +104,56 @@ def test_the_example_trains_on_groups_that_are_as_old_as_it_says(
     assert all(agent["greedy_failed"] == agent["sampled_failed"] == 0 for agent in tested)
     saved = [(output / kept["folder"] / "adapter_model.safetensors").read_bytes() for kept in measured["kept"]]
     assert len(set(saved)) == 3, "the adapter changed"
+
+
+class TrainerServer(AdapterServer):
+    """Also has the routes with which TRL's asynchronous trainer stops, reads and continues a server."""
+
+    async def respond(self, path: str, body: Body, writer: Any) -> bool:
+        return await super().respond(path.partition("?")[0], body, writer)
+
+    def _routes(self) -> dict[str, Callable[[Body], Body]]:
+        described = {"model_config": {"dtype": "torch.float32"}, "parallel_config": {"data_parallel_size": 1}}
+        described |= {"lora_config": {"max_lora_rank": 8, "max_loras": 4}}
+        return {
+            **super()._routes(),
+            **dict.fromkeys(("/health", "/pause", "/resume"), lambda body: {}),
+            "/server_info": lambda body: {"vllm_config": described},
+            "/v1/models": lambda body: {"data": [{"id": "policy", "max_model_len": 4096}]},
+        }
+
+
+#: TRL asks for the name of the GPU, to know how fast it could be.
+WITHOUT_A_GPU = """
+import sys
+import torch
+torch.cuda.get_device_name = lambda device: "none"
+sys.path.insert(0, {examples!r})
+import overlap_trl
+overlap_trl.main()
+"""
+
+
+@pytest.mark.slow
+def test_trls_asynchronous_trainer_trains_on_what_the_adapters_wrote(programs: Programs, tmp_path: Path) -> None:
+    folder, output = tmp_path / "weights", tmp_path / "run"
+    words = tiny_transformers.tokenizer("tools")
+    tiny_transformers.llama(max_position_embeddings=4096).save_pretrained(folder)
+    words.save_pretrained(folder)
+    program = tmp_path / "without_a_gpu.py"
+    program.write_text(WITHOUT_A_GPU.format(examples=str(EXAMPLES)))
+    options = "--environment sort_numbers --steps 3 --groups 2 --group-size 4 --lora 4 --micro-batch 4 --train-tasks 8"
+    with running(TrainerServer(words)) as server:
+        places = ["--model", str(folder), "--server", server.url.removesuffix("/v1"), "--output", str(output)]
+        done = programs.run(str(program), *options.split(), "--plain-attention", *places)
+        assert done.returncode == 0, done.stderr
+        asked = set(server.names)
+    measured = json.loads((output / "metrics.json").read_text())
+    steps = [step for step in measured["steps"] if "loss" in step]
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    assert asked <= {f"trl-policy-v{version}" for version in (1, 2, 3, 4)}
+    assert len(asked) > 1, "an update was published and used"
+    assert all(step["sample/staleness_max"] <= 2 for step in steps)
+    assert any(step["grad_norm"] > 0 for step in steps)
+    assert measured["rollouts"]["completed"] >= 24
+    assert all(step["batch/samples_per_step"] == pytest.approx(8) for step in steps)

@@ -55,6 +55,14 @@ def by_model(item: Item) -> bool:
     return item.get("type") in ("function_call", "reasoning") or is_message(item)
 
 
+def takes_up(request: Request, template: dict[str, Any]) -> bool:
+    """Whether the answer goes on with the assistant's message at the end of the input (a prefill).
+
+    Takes the setting out of the arguments of the template: servers and tokenizers have an argument of their own for it.
+    """
+    return bool(template.pop("continue_final_message", False)) and any(map(is_message, request.input[-1:]))
+
+
 def keep_history(request: Request, response: Response) -> Response:
     """Note on the tokens of an answer which conversation they hold, for the next request."""
     if (tokens := response.tokens) is not None:

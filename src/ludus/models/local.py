@@ -26,7 +26,7 @@ from pydantic import Field
 from ludus.errors import Failure, MissingExtra, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
-from ludus.models.history import Continuation, EarlierReasoning, NewSequence, keep_history, render_async
+from ludus.models.history import Continuation, EarlierReasoning, NewSequence, keep_history, render_async, takes_up
 from ludus.models.llama_server import Llama
 from ludus.models.sampling import Sampling, sampling_of
 from ludus.models.template_messages import CUT, TemplateMessages
@@ -135,7 +135,9 @@ class LocalModel(Model):
         async def rendered(asked: Request) -> list[int]:
             nonlocal text
             if self._template is None:
-                return await llama.tokenize(_content(llama, chatml.turns(asked.input, asked.params)))
+                turns = chatml.turns(asked.input, asked.params)
+                goes_on = takes_up(asked, {**(asked.params.get("chat_template_kwargs") or {})})
+                return await llama.tokenize(_content(llama, turns, goes_on))
             messages = list(self._template.messages(asked))
             text = await llama.apply_template(messages, self._template.tools(asked))
             return await llama.tokenize([piece for piece in text.split(CUT) if piece], control=True)
@@ -160,12 +162,12 @@ class LocalModel(Model):
         return token_response(self.name, tokens, items, cut=cut, context=self.config.context, cached=cached)
 
 
-def _content(llama: Llama, turns: list[chatml.ChatmlTurn]) -> list[int | str]:
+def _content(llama: Llama, turns: list[chatml.ChatmlTurn], goes_on: bool) -> list[int | str]:
     """Turns as control ids and text, in the format of `chatml`."""
     content: list[int | str] = []
     for turn in turns:
         content += [llama.turn_start, f"{turn.role}\n{turn.text}", llama.turn_end, "\n"]
-    return [*content, llama.turn_start, "assistant\n"]
+    return content[:-2] if goes_on else [*content, llama.turn_start, "assistant\n"]
 
 
 def _weights(path: Path | None) -> Path:

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Literal
 from ludus.dialects.chat_stream import ChatStream
 from ludus.model import Request
 from ludus.models.server_stops import Route
-from ludus.models.token_server import NoRouteError, TokenServerModel, id_list
+from ludus.models.token_server import RENDERED, NoRouteError, TokenServerModel, id_list
 from ludus.response import Response
 
 #: The fields of a chat request that change what is rendered.
-_RENDERED = ("model", "messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort")
+_RENDERED = (*RENDERED, "tool_choice", "reasoning_effort")
 
 
 class SglangModel(TokenServerModel):

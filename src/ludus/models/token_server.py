@@ -16,7 +16,7 @@ import orjson
 from ludus.errors import Failure
 from ludus.http.connection import HttpReply
 from ludus.model import Request
-from ludus.models.history import Continuation, EarlierReasoning, NewSequence, keep_history, render_async
+from ludus.models.history import Continuation, EarlierReasoning, NewSequence, keep_history, render_async, takes_up
 from ludus.models.openai import OpenAIModel
 from ludus.models.server_stops import Route, ServerStops
 from ludus.models.transport import Transport
@@ -27,6 +27,9 @@ from ludus.tokens import Tokens, common_prefix, id_array
 #: How many broken sequences of a run are explained with the texts that changed.
 _EXPLAINED = 64
 _SHOWN_IDS = 12
+_PREFILL = {"continue_final_message": True, "add_generation_prompt": False}
+#: The fields of a chat request that every server's `/tokenize` takes.
+RENDERED = ("model", "messages", "tools", "chat_template_kwargs", *_PREFILL)
 _MEDIA = ("input_image", "input_audio", "input_file", "input_video", "image_url")
 
 
@@ -45,7 +48,7 @@ class TokenServerModel(OpenAIModel):
         begins."""
 
         api: Literal["auto", "responses", "chat"] = "chat"
-        #: arguments of the chat template, such as `{enable_thinking: false}`
+        #: arguments of the chat template, such as `{enable_thinking: false}` or `{continue_final_message: true}`
         chat_template_kwargs: dict[str, Any] = {}
         earlier_reasoning: EarlierReasoning = "keep"
 
@@ -129,7 +132,10 @@ class TokenServerModel(OpenAIModel):
         metadata = request.params.get("metadata") or {}
         body = {**super()._chat_body(request), **_object(metadata, "extra_body")}
         body.pop("metadata", None)
-        template = {**self.config.chat_template_kwargs, **_object(metadata, "chat_template_kwargs")}
+        asked = body.pop("chat_template_kwargs", None) or {}
+        template = {**self.config.chat_template_kwargs, **asked, **_object(metadata, "chat_template_kwargs")}
+        if takes_up(request, template):
+            body |= _PREFILL
         if template:
             body["chat_template_kwargs"] = template
         if self.capture_tokens:

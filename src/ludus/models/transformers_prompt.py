@@ -12,6 +12,7 @@ from ludus.dialects.chat_reasoning import OPENING, split_thought
 from ludus.errors import Failure, UserError
 from ludus.model import Request
 from ludus.models import chatml
+from ludus.models.history import takes_up
 from ludus.models.template_messages import CUT, TemplateMessages
 from ludus.response import Item, reasoning
 
@@ -29,8 +30,9 @@ class Prompts:
     def text(self, request: Request) -> str:
         """Render a request with the template. The text may hold cut marks for `ids`."""
         settings = {**self._settings, **(request.params.get("chat_template_kwargs") or {})}
+        how = "continue_final_message" if takes_up(request, settings) else "add_generation_prompt"
         messages = list(self._template.messages(request))
-        return self._render(messages, self._template.tools(request), settings, ask=True)
+        return self._render(messages, self._template.tools(request), {**settings, how: True})
 
     def ids(self, text: str) -> list[int]:
         """The ids of a rendered text."""
@@ -46,17 +48,16 @@ class Prompts:
         ends = {self._tokenizer.eos_token_id} - {None}
         turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": CUT}]
         try:
-            _, mark, after = self._render(turn, None, self._settings, ask=False).partition(CUT)
+            whole = self._render(turn, None, {**self._settings, "continue_final_message": False})
+            _, mark, after = whole.partition(CUT)
         except Failure:  # some templates refuse such a short conversation
             return ends
         closing = self._encode(after)[:1] if mark else []
         return ends | (set(closing) & set(self._tokenizer.all_special_ids))
 
-    def _render(self, messages: list[Any], tools: Any, settings: dict[str, Any], *, ask: bool) -> str:
+    def _render(self, messages: list[Any], tools: Any, settings: dict[str, Any]) -> str:
         try:
-            text: str = self._tokenizer.apply_chat_template(
-                messages, tools=tools, add_generation_prompt=ask, tokenize=False, **settings
-            )
+            text: str = self._tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, **settings)
         except Exception as error:
             raise Failure("bad_request", f"the chat template refuses this conversation: {error}") from error
         return text

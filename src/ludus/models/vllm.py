@@ -22,7 +22,7 @@ from ludus.models import chatml
 from ludus.models.history import NewSequence
 from ludus.models.server_stops import Route
 from ludus.models.token_response import token_response
-from ludus.models.token_server import TokenServerModel, cut_at_stop, id_list
+from ludus.models.token_server import RENDERED, TokenServerModel, cut_at_stop, id_list
 from ludus.models.transformers_prompt import items_of
 from ludus.response import Response
 from ludus.token_fields import tokens_from_chat
@@ -100,8 +100,7 @@ class VllmModel(TokenServerModel):
             return id_list(data.get("token_ids"), "the ids of a rendering")
         if chatml.forced_tools(asked.params):
             raise NewSequence("a call is forced, which only the chat route can do")
-        fields = ("model", "messages", "tools", "chat_template_kwargs")
-        data = await self._json("/tokenize", asked, {key: body[key] for key in fields if key in body})
+        data = await self._json("/tokenize", asked, {key: body[key] for key in RENDERED if key in body})
         rendered.append({"chat": body})
         return id_list(data.get("tokens"), "the ids of a rendering")
 
