@@ -90,10 +90,12 @@ class Run:
         self.steps: list[dict[str, Any]] = []
         self.kept: list[dict[str, Any]] = []
         self.counts: dict[str, int] = {}
+        self.trained_with = options_of(options)
         self.began = time.perf_counter()
         if options.only == "measure":
             written = json.loads((options.output / "metrics.json").read_text(encoding="utf-8"))
             self.steps, self.kept, self.counts = written["steps"], written["kept"], written["rollouts"]
+            self.trained_with = written["options"]
 
     async def train(self) -> None:
         """All steps. Each takes the groups that are finished first."""
@@ -211,7 +213,7 @@ class Run:
     def write(self) -> None:
         """The file so far."""
         shares = {name: sum(step[name] for step in self.steps) for name in ("waited", "trained", "published")}
-        result = {"options": options_of(self.options), "rollouts": self.counts, "seconds": shares}
+        result = {"options": self.trained_with, "rollouts": self.counts, "seconds": shares}
         write_json(self.options.output / "metrics.json", {**result, "kept": self.kept, "steps": self.steps})
 
 
