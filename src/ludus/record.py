@@ -65,15 +65,9 @@ def verdict_row(verdict: Verdict) -> Row:
     row = {**verdict.values, "reward": verdict.reward}
     if verdict.values:
         row["verdict_fields"] = list(verdict.values)
-    if verdict.components:
-        row["reward_components"] = verdict.components
-    if verdict.turn_rewards:
-        row["turn_rewards"] = verdict.turn_rewards
-    if verdict.thread_rewards:
-        row["thread_rewards"] = verdict.thread_rewards
-    if verdict.mask:
-        row["mask"] = verdict.mask
-    return row
+    parts: Row = {"reward_components": verdict.components, "turn_rewards": verdict.turn_rewards}
+    parts |= {"thread_rewards": verdict.thread_rewards, "mask": verdict.mask}
+    return row | {name: part for name, part in parts.items() if part}
 
 
 def read_verdict(row: Row, names: Iterable[str]) -> Verdict:

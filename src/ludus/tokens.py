@@ -95,15 +95,9 @@ class TokenLog:
             "logprobs": call.logprobs,
             "policy_version": call.policy_version,
         }
-        if call.sampling is not None:
-            record["sampling"] = call.sampling
-        if call.versions:
-            record["versions"] = call.versions
-        if call.extras:
-            record["extras"] = call.extras
-        if broke:
-            record["broke"] = call.broke or "the prompt was rendered anew, and an earlier id changed"
-        return record
+        why = broke and (call.broke or "the prompt was rendered anew, and an earlier id changed")
+        more = {"sampling": call.sampling, "versions": call.versions, "extras": call.extras, "broke": why}
+        return record | {name: part for name, part in more.items() if part}
 
     def restore(self, calls: Iterable[dict[str, Any]]) -> None:
         """Continue after stored calls: the results of `add`, or less for a call without ids."""

@@ -12,7 +12,7 @@ models that render in this process and models that ask a server share it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, cast
 
@@ -195,20 +195,20 @@ class Continuation:
 
 def render(renderings: Renderings, rendered: Callable[[Request], list[int]]) -> list[int]:
     """Drive renderings with a function."""
+
+    async def at_once(request: Request) -> list[int]:
+        return rendered(request)
+
     try:
-        request = next(renderings)
-        while True:
-            try:
-                ids = rendered(request)
-            except Failure as error:
-                request = renderings.throw(error)
-            else:
-                request = renderings.send(ids)
+        render_async(renderings, at_once).send(None)
     except StopIteration as stop:
         return cast("list[int]", stop.value)
+    raise AssertionError("nothing waits")
 
 
-async def render_async(renderings: Renderings, rendered: Callable[[Request], Awaitable[list[int]]]) -> list[int]:
+async def render_async(
+    renderings: Renderings, rendered: Callable[[Request], Coroutine[Any, Any, list[int]]]
+) -> list[int]:
     """Drive renderings with a coroutine function."""
     try:
         request = next(renderings)

@@ -165,6 +165,9 @@ class TokenServerModel(OpenAIModel):
             raise Failure(
                 f"http_{reply.status}", f"{self.name} answered {reply.status} to {path}: {self._message(reply)}"
             )
+        return self._object_of(reply, path)
+
+    def _object_of(self, reply: HttpReply, path: str) -> dict[str, Any]:
         try:
             data = orjson.loads(reply.body)
         except orjson.JSONDecodeError:

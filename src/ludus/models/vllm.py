@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-import orjson
-
 from ludus.errors import Failure
-from ludus.http.connection import HttpReply
 from ludus.model import Request
 from ludus.models import chatml
 from ludus.models.history import NewSequence
@@ -111,8 +108,10 @@ class VllmModel(TokenServerModel):
         reply = await self._ask(path, request, sent, generates=True)
         if reply.status != 200:
             return self._refused(reply)
-        data = self._loaded(reply)
+        data = self._object_of(reply, path)
         choice = _choice(data)
+        if not choice:
+            raise Failure("bad_response", f"{self.name} sent no choice: {self._message(reply)}")
         tokens = _tokens(way, data, ids)
         matched = choice["stop_reason"] if "stop_reason" in choice else "unknown" if body.get("stop") else None
         self._learn_end(tokens, choice.get("finish_reason"), matched)
@@ -138,15 +137,6 @@ class VllmModel(TokenServerModel):
             limit = body.get("max_completion_tokens")
             sent |= {"max_tokens": limit} if limit is not None else {}
         return {**sent, "prompt": ids, "logprobs": 0, "skip_special_tokens": False}
-
-    def _loaded(self, reply: HttpReply) -> dict[str, Any]:
-        try:
-            data = orjson.loads(reply.body)
-        except orjson.JSONDecodeError as error:
-            raise Failure("bad_response", f"{self.name} did not send JSON: {self._message(reply)}") from error
-        if not isinstance(data, dict) or not _choice(data):
-            raise Failure("bad_response", f"{self.name} sent no choice: {self._message(reply)}")
-        return data
 
     async def _derendered(
         self, request: Request, data: dict[str, Any], tokens: Tokens, body: dict[str, Any]

@@ -7,7 +7,10 @@ different. `equal` is None where execution cannot tell: the gold query cannot ru
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from ludus.environments.text_to_sql.comparing import Expected, Row, contains, difference
 from ludus.environments.text_to_sql.database import Database, SqlError
@@ -43,13 +46,44 @@ class Execution:
     states: int = 0
 
 
+class TriedGold(NamedTuple):
+    """Why a gold query cannot be executed and compared, or "" and the query with its states, for other processes."""
+
+    reason: str
+    packed: bytes = b""
+
+
+def try_gold(sql: str, dialect: str, context: str, states: int, extra_columns: bool) -> TriedGold:
+    """Prepare a gold query and compare it with itself."""
+    gold = prepared(sql, dialect, context, states)
+    if isinstance(gold, str):
+        return TriedGold(gold)
+    execution = _decide(sql, gold, dialect, extra_columns)
+    if execution.equal:
+        return TriedGold("", pickle.dumps(gold))
+    return TriedGold(execution.reason or "the gold query does not give its own result again")
+
+
+def decide_packed(candidate: str, packed: bytes, dialect: str, extra_columns: bool) -> Execution:
+    """Compare a candidate query with a gold query that was tried."""
+    return _decide(candidate, _unpacked(packed), dialect, extra_columns)
+
+
+@lru_cache(maxsize=64)
+def _unpacked(packed: bytes) -> Gold:
+    gold: Gold = pickle.loads(packed)
+    return gold
+
+
 def decide(
     candidate: str, sql: str, dialect: str, context: str, states: int = 8, extra_columns: bool = False
 ) -> Execution:
     """Compare a candidate query with the gold query `sql`."""
     gold = prepared(sql, dialect, context, states)
-    if isinstance(gold, str):
-        return Execution(None, gold)
+    return Execution(None, gold) if isinstance(gold, str) else _decide(candidate, gold, dialect, extra_columns)
+
+
+def _decide(candidate: str, gold: Gold, dialect: str, extra_columns: bool) -> Execution:
     if len(candidate) > _LONGEST:
         return Execution(False, f"the query has more than {_LONGEST} characters")
     try:

@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -62,7 +61,6 @@ class Gold:
         return self.shape is None
 
 
-@lru_cache(maxsize=64)
 def prepared(sql: str, dialect: str, context: str, states: int) -> Gold | str:
     """The gold query with the states that determine its result, or why it cannot decide."""
     try:

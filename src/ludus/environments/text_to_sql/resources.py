@@ -6,6 +6,8 @@ that are right by luck. A judge, if one is set, decides about queries that canno
 
 from __future__ import annotations
 
+import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,24 +17,25 @@ from pydantic import PositiveFloat, PositiveInt
 
 import ludus
 from ludus import Failure, Resources, Response, Verdict
-from ludus.environments.text_to_sql.execution import Execution, decide
+from ludus.environments.text_to_sql.execution import Execution, TriedGold, decide_packed, try_gold
 from ludus.environments.text_to_sql.extraction import extract_sql
 from ludus.environments.text_to_sql.prompt import TEMPLATE, question, system
 from ludus.environments.text_to_sql.sqltext import DIALECTS
 from ludus.graders.judge import NAME_A_JUDGE, Judge, JudgeConfig, Rubric, judge_usage, open_judge, require_judge
+from ludus.runtime.deadline import queueing
 from ludus.runtime.processes import OutOfTime, in_process, shared_pool
 
-#: How many gold queries are remembered as executable or not.
-_MOST_KNOWN = 100_000
+#: How many gold queries are remembered with their states, about 15 kB each.
+_MOST_GOLDS = 2_000
 
 
 @dataclass
 class Shared:
-    """What all rollouts share. `known` says of each gold query why it cannot be executed; "" if it can."""
+    """What all rollouts share. `golds` are the gold queries that were asked for last: each is tried once."""
 
     judge: Judge | None
     rubric: Rubric
-    known: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    golds: OrderedDict[tuple[str, str, str], asyncio.Task[TriedGold]] = field(default_factory=OrderedDict)
 
 
 class TextToSql(Resources):
@@ -93,7 +96,7 @@ class TextToSql(Resources):
         if not task.sql.strip():
             raise Failure("bad_row", "sql is empty")
         if self.shared.judge is None:
-            reason = "with compat only a judge decides" if self.config.compat else await self._why_not(task)
+            reason = "with compat only a judge decides" if self.config.compat else (await self._gold(task)).reason
             if reason:
                 self._require_judge(reason)
 
@@ -125,40 +128,39 @@ class TextToSql(Resources):
         return (1.0 if second.equal else self.config.reward_if_swap_fails), first.records + second.records
 
     async def _execute(self, task: Task, sql: str) -> Execution:
-        """Both queries in a child process. The gold query alone takes half of the CPU time at most, so a pair that
+        """Both queries in a child process. The gold query alone took half of the CPU time at most, so a pair that
         takes all of it does so because of the candidate."""
-        if reason := await self._why_not(task):
-            return Execution(None, reason)
+        gold, seconds = await self._gold(task), self.config.execution_seconds
+        if gold.reason:
+            return Execution(None, gold.reason)
+        args = (sql, gold.packed, task.dialect, self.config.extra_columns)
         try:
-            return await self._run(task, sql)
+            return await in_process(decide_packed, *args, cpu_seconds=seconds, timeout=max(60.0, 6 * seconds))
         except OutOfTime:
-            seconds = self.config.execution_seconds
             return Execution(False, f"the query takes more than {seconds:g} s of CPU time")
 
-    async def _why_not(self, task: Task) -> str:
-        """Why the gold query cannot be executed and compared, "" if it can."""
-        key = (task.sql, task.dialect, task.sql_context)
-        known = self.shared.known.get(key)
-        if known is None:
-            known = await self._try_gold(task)
-            if len(self.shared.known) < _MOST_KNOWN:
-                self.shared.known[key] = known
-        return known
-
-    async def _try_gold(self, task: Task) -> str:
+    async def _gold(self, task: Task) -> TriedGold:
+        """The gold query of a task. A group of rollouts that asks at once waits for one trial."""
+        key, golds = (task.sql, task.dialect, task.sql_context), self.shared.golds
+        if key not in golds:
+            golds[key] = asyncio.create_task(self._try_gold(task))
+            if len(golds) > _MOST_GOLDS:
+                golds.popitem(last=False)
+        golds.move_to_end(key)
         try:
-            execution = await self._run(task, task.sql)
-        except OutOfTime:
-            return f"the gold query takes more than {self.config.execution_seconds / 2:g} s of CPU time"
-        return "" if execution.equal else execution.reason or "the gold query does not give its own result again"
+            with queueing():  # it may wait for a child in the name of another rollout
+                return await asyncio.shield(golds[key])
+        except Exception:
+            golds.pop(key, None)
+            raise
 
-    async def _run(self, task: Task, sql: str) -> Execution:
-        seconds, config = self.config.execution_seconds, self.config
-        own = sql == task.sql
-        args = (sql, task.sql, task.dialect, task.sql_context, config.states, config.extra_columns)
-        return await in_process(
-            decide, *args, cpu_seconds=seconds / 2 if own else seconds, timeout=max(60.0, 6 * seconds)
-        )
+    async def _try_gold(self, task: Task) -> TriedGold:
+        config, seconds = self.config, self.config.execution_seconds / 2
+        args = (task.sql, task.dialect, task.sql_context, config.states, config.extra_columns)
+        try:
+            return await in_process(try_gold, *args, cpu_seconds=seconds, timeout=max(60.0, 12 * seconds))
+        except OutOfTime:
+            return TriedGold(f"the gold query takes more than {seconds:g} s of CPU time")
 
     def _require_judge(self, reason: str) -> Judge:
         """The judge. Without one, a `Failure` of kind `no_judge` that says why it is needed."""

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 import ludus
 from ludus import Failure, Outcome, Request, ScriptedModel, Verdict
+from ludus.environments.text_to_sql import resources
 from ludus.environments.text_to_sql.extraction import extract_sql
 from ludus.graders.judge import Judge
 from ludus.response import texts_of
@@ -557,3 +558,25 @@ async def test_the_query_is_the_last_block_or_the_first_statement(
 ) -> None:
     assert extract_sql(text) == sql
     assert extract_sql(text, compat=True) == compat
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_group_tries_its_gold_query_once_and_again_after_a_failure(
+    broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    original = resources.in_process
+
+    async def counted(function: Any, *args: Any, **limits: Any) -> Any:
+        asked.append(function.__name__)
+        if broken and len(asked) == 1:
+            raise Failure("crash", "the child ended")
+        return await original(function, *args, **limits)
+
+    monkeypatch.setattr(resources, "in_process", counted)
+    options = {"input": [row()], "repeats": 4, "concurrency": 1 if broken else 4}
+    answer = ScriptedModel(lambda request: f"```sql\n{GOLD}\n```")
+    run = await asyncio.to_thread(lambda: ludus.collect(NAME, model=answer, **options))
+    rewards = [rollout.verdict and rollout.verdict.reward for rollout in run.rollouts]
+    assert sorted(asked) == ["decide_packed"] * (3 if broken else 4) + ["try_gold"] * (2 if broken else 1)
+    assert sorted(rewards, key=str) == ([1.0, 1.0, 1.0, None] if broken else [1.0] * 4)
