@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,10 +58,9 @@ def plain_attention(query: Any, key: Any, value: Any, query_ends: Any, key_ends:
     import torch
 
     pieces = []
-    for piece in range(len(query_ends) - 1):
-        asked = query[query_ends[piece] : query_ends[piece + 1]].transpose(0, 1)
-        seen = slice(key_ends[piece], key_ends[piece + 1])
-        keys, values = key[seen].transpose(0, 1), value[seen].transpose(0, 1)
+    for (start, end), (first, last) in zip(pairwise(query_ends.tolist()), pairwise(key_ends.tolist()), strict=True):
+        asked = query[start:end].transpose(0, 1)
+        keys, values = key[first:last].transpose(0, 1), value[first:last].transpose(0, 1)
         mask = torch.ones(asked.shape[1], keys.shape[1], dtype=torch.bool, device=query.device)
         pieces.append(
             torch.nn.functional.scaled_dot_product_attention(

@@ -172,4 +172,5 @@ def samples_of(group: TrainingGroup, estimator: Estimator = z_score) -> Iterator
                     model_version=min(known, default=0),
                     group_id=group.number,
                     metrics={"reward": reward, "reward_std": deviation},
+                    enqueued_at=time.time(),
                 )
