@@ -6,8 +6,6 @@ that are right by luck. A judge, if one is set, decides about queries that canno
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,23 +17,20 @@ import ludus
 from ludus import Failure, Resources, Response, Verdict
 from ludus.environments.text_to_sql.execution import Execution, TriedGold, decide_packed, try_gold
 from ludus.environments.text_to_sql.extraction import extract_sql
+from ludus.environments.text_to_sql.golds import TriedGolds
 from ludus.environments.text_to_sql.prompt import TEMPLATE, question, system
 from ludus.environments.text_to_sql.sqltext import DIALECTS
 from ludus.graders.judge import NAME_A_JUDGE, Judge, JudgeConfig, Rubric, judge_usage, open_judge, require_judge
-from ludus.runtime.deadline import queueing
 from ludus.runtime.processes import OutOfTime, in_process, shared_pool
-
-#: How many gold queries are remembered with their states, about 15 kB each.
-_MOST_GOLDS = 2_000
 
 
 @dataclass
 class Shared:
-    """What all rollouts share. `golds` are the gold queries that were asked for last: each is tried once."""
+    """What all rollouts share."""
 
     judge: Judge | None
     rubric: Rubric
-    golds: OrderedDict[tuple[str, str, str], asyncio.Task[TriedGold]] = field(default_factory=OrderedDict)
+    golds: TriedGolds = field(default_factory=TriedGolds)
 
 
 class TextToSql(Resources):
@@ -140,19 +135,8 @@ class TextToSql(Resources):
             return Execution(False, f"the query takes more than {seconds:g} s of CPU time")
 
     async def _gold(self, task: Task) -> TriedGold:
-        """The gold query of a task. A group of rollouts that asks at once waits for one trial."""
-        key, golds = (task.sql, task.dialect, task.sql_context), self.shared.golds
-        if key not in golds:
-            golds[key] = asyncio.create_task(self._try_gold(task))
-            if len(golds) > _MOST_GOLDS:
-                golds.popitem(last=False)
-        golds.move_to_end(key)
-        try:
-            with queueing():  # it may wait for a child in the name of another rollout
-                return await asyncio.shield(golds[key])
-        except Exception:
-            golds.pop(key, None)
-            raise
+        key = (task.sql, task.dialect, task.sql_context)
+        return await self.shared.golds.get(key, lambda: self._try_gold(task))
 
     async def _try_gold(self, task: Task) -> TriedGold:
         config, seconds = self.config, self.config.execution_seconds / 2
