@@ -191,6 +191,26 @@ async def test_a_file_with_a_template_for_tools_is_asked_with_it(template: str, 
     assert (opened, closed) == (7, 6), "no text of users and tools is a control token"
 
 
+@pytest.mark.parametrize("template", ["tools", "chatml"])
+async def test_llama_cpp_goes_on_with_a_prefilled_answer(template: str, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    tiny_transformers.write_gguf(str(path), template)
+    words = tiny_transformers.tokenizer(template)
+    items: list[Item] = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b c"}]
+    goes_on = {"continue_final_message": True}
+    async with LocalModel(LocalModel.Config(path=path, threads=1, parallel=1, max_output_tokens=3)) as model:
+        first = await said(model, items, chat_template_kwargs=goes_on)
+        assert first.tokens is not None
+        assert words.decode(list(first.tokens.prompt_ids)).endswith("b c")
+        more = [*items, *first.output, {"role": "user", "content": "d"}, {"role": "assistant", "content": "e"}]
+        second = await said(model, more, first, chat_template_kwargs=goes_on)
+    assert second.tokens is not None
+    past = [*first.tokens.prompt_ids, *first.tokens.generated_ids]
+    assert second.tokens.broke is None
+    assert list(second.tokens.prompt_ids)[: len(past)] == past
+    assert words.decode(list(second.tokens.prompt_ids)[len(past) :]).endswith("e")
+
+
 async def said(model: Any, items: list[Item], before: Response | None = None, **params: Any) -> Response:
     request = Request(items, session="s", tokens=before.tokens if before else None, params=params)
     response: Response = await model.respond(request)
