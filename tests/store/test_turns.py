@@ -24,6 +24,10 @@ def line(name: str, number: int, size: int = 0, attempt: int = 1) -> bytes:
     return orjson.dumps({"rollout_id": name, "attempt": attempt, "from": number, "items": ["x" * size]})
 
 
+#: What may follow the last whole line: the beginning of another one, or a block of the disk that was never written.
+TORN = st.integers(0, 50).map(lambda size: line("task-1", 7)[:size]) | st.integers(1, 9).map(bytes)
+
+
 class TurnsAgainstADictionary(RuleBasedStateMachine):
     """Compares the journal with a dictionary of lines. Small limits make it compact all the time."""
 
@@ -52,7 +56,7 @@ class TurnsAgainstADictionary(RuleBasedStateMachine):
         if self.kept.pop(name, None) is not None:
             self.ended.add(name)
 
-    @rule(torn=st.binary(max_size=5).filter(lambda data: b"\n" not in data))
+    @rule(torn=TORN)
     def kill_and_resume(self, torn):
         """A kill leaves what is written, and perhaps half a line and half a compaction."""
         self.journal.flush()
