@@ -30,16 +30,24 @@ class Server:
         """Forget an adapter."""
         self._post("/v1/unload_lora_adapter", {"lora_name": name})
 
+    def check(self) -> None:
+        """Raise an error unless the server holds adapters and has the routes for training."""
+        info = json.loads(self._ask("/server_info?config_format=json"))
+        if not info.get("vllm_config", {}).get("lora_config"):
+            raise UserError(f"{self.url} holds no adapters", "Start vLLM with --enable-lora")
+
     def _post(self, path: str, body: dict[str, Any]) -> None:
-        request = urllib.request.Request(
-            self.url + path, json.dumps(body).encode(), {"content-type": "application/json"}
-        )
+        self._ask(path, json.dumps(body).encode())
+
+    def _ask(self, path: str, body: bytes | None = None) -> bytes:
+        request = urllib.request.Request(self.url + path, body, {"content-type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=120) as reply:
-                reply.read()
+                return bytes(reply.read())
         except urllib.error.HTTPError as error:
             cause = f"{self.url}{path} answered {error.code}: {error.read(300).decode(errors='replace')}"
-            raise UserError(cause, "Start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1") from error
+            hint = "Start vLLM with --enable-lora, VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and VLLM_SERVER_DEV_MODE=1"
+            raise UserError(cause, hint) from error
         except OSError as error:
             raise UserError(f"{self.url} does not answer: {error}", "Start vLLM, or correct --server") from error
 

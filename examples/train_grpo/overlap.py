@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shutil
 import sys
 import time
@@ -30,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from environments import ENVIRONMENTS
 from learner import Learner, Server
 from ludus_transformers.adapters import AdapterPolicy
-from policy import options_of, write_json
+from policy import options_of, read_metrics, write_json
+from server_options import server_options
 from text_calls import TextCalls
 
 import ludus
@@ -47,24 +47,11 @@ AGENTS = {"tools": SimpleAgent, "text": TextCalls}
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(description="Train an adapter while a vLLM server generates.")
-    parser.add_argument("--environment", choices=ENVIRONMENTS, default="additions")
-    parser.add_argument("--model", required=True, help="the folder of transformers that the server serves")
-    parser.add_argument("--server", default="http://127.0.0.1:8000")
-    parser.add_argument("--served-name", default="policy", help="the server's name of the model without an adapter")
-    parser.add_argument("--ahead", type=int, default=1, help="steps that generation may be ahead; 0 is synchronous")
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--groups", type=int, default=6, help="groups of each step")
-    parser.add_argument("--group-size", type=int, default=8)
-    parser.add_argument("--learning-rate", type=float, default=4e-5)
+    parser = server_options("Train an adapter while a vLLM server generates.", output="runs/overlap")
     parser.add_argument("--clip", type=float, default=0.2, help="how far a step may move the probability of a token")
-    parser.add_argument("--lora", type=int, default=32, metavar="RANK")
-    parser.add_argument("--micro-batch", type=int, default=16, help="sequences of one backward pass")
-    parser.add_argument("--train-tasks", type=int, default=288)
     parser.add_argument("--held-out", type=int, default=96)
     parser.add_argument("--samples", type=int, default=4, help="sampled answers to a held-out task")
     parser.add_argument("--keep-every", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--control", action="store_true", help="permute the advantages within each group")
     parser.add_argument("--agent", choices=AGENTS, default="tools", help="the agent that plays the training tasks")
     parser.add_argument(
@@ -72,7 +59,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--only", choices=["train", "measure"], help="train now and measure later, or measure now")
     parser.add_argument("--start-after", type=Path, help="load the weights, then wait until this file is there")
-    parser.add_argument("--output", type=Path, default=Path("runs/overlap"))
     return parser.parse_args(arguments)
 
 
@@ -93,7 +79,7 @@ class Run:
         self.trained_with = options_of(options)
         self.began = time.perf_counter()
         if options.only == "measure":
-            written = json.loads((options.output / "metrics.json").read_text(encoding="utf-8"))
+            written = read_metrics(options.output / "metrics.json")
             self.steps, self.kept, self.counts = written["steps"], written["kept"], written["rollouts"]
             self.trained_with = written["options"]
 

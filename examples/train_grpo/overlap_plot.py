@@ -8,10 +8,17 @@ Prints when each run first reached a reward, on the straight line between two me
 from __future__ import annotations
 
 import argparse
-import json
+import sys
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from policy import read_metrics
+
+from ludus.errors import UserError
 
 #: What `--ahead` was, with a colour and a name.
 KINDS = ((0, "tab:gray", "synchronous"), (1, "tab:blue", "one step ahead"))
@@ -19,6 +26,8 @@ KINDS = ((0, "tab:gray", "synchronous"), (1, "tab:blue", "one step ahead"))
 
 def curve(result: dict[str, Any]) -> list[tuple[float, float]]:
     """Seconds of training, and the reward of sampled answers to held-out tasks."""
+    if any(len(kept.get("agents", ())) != 1 for kept in result["kept"]):
+        raise UserError(f"{result['options']['output']} was not measured, or with several agents", "Use --only measure")
     (agent,) = result["kept"][0]["agents"]
     return [(kept["seconds"], kept["agents"][agent]["sampled"]) for kept in result["kept"]]
 
@@ -38,9 +47,11 @@ def main() -> None:
     parser.add_argument("--reward", type=float, default=0.7, help="print when each run reached it")
     parser.add_argument("--output", type=Path, default=Path("overlap.png"))
     options = parser.parse_args()
+    if find_spec("matplotlib") is None:
+        raise UserError("matplotlib is not installed", "pip install 'ludus-gym[plot]'")
     from matplotlib.figure import Figure
 
-    results = [json.loads(path.read_text()) for path in options.metrics]
+    results = [read_metrics(path) for path in options.metrics]
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for ahead, colour, name in KINDS:
@@ -64,4 +75,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,9 +25,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from environments import ENVIRONMENTS
+from learner import Server
 from ludus_transformers.adapters import AdapterPolicy
+from ludus_transformers.loading import library
 from ludus_transformers.trl_worker import TrlWorker
 from policy import options_of, write_json
+from server_options import server_options
 
 from ludus.errors import UserError
 from ludus.train.policy import GroupPolicy
@@ -34,23 +38,12 @@ from ludus.train.policy import GroupPolicy
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(description="Train an adapter with TRL while a vLLM server generates.")
-    parser.add_argument("--environment", choices=ENVIRONMENTS, default="additions")
-    parser.add_argument("--model", required=True, help="the folder of transformers that the server serves")
-    parser.add_argument("--server", default="http://127.0.0.1:8000")
-    parser.add_argument("--served-name", default="policy", help="the server's name of the model without an adapter")
-    parser.add_argument("--ahead", type=int, default=1, help="steps that generation may be ahead")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--groups", type=int, default=6, help="groups of each step")
-    parser.add_argument("--group-size", type=int, default=8)
-    parser.add_argument("--learning-rate", type=float, default=4e-5)
-    parser.add_argument("--lora", type=int, default=32, metavar="RANK")
-    parser.add_argument("--micro-batch", type=int, default=16, help="sequences of one backward pass")
-    parser.add_argument("--train-tasks", type=int, default=288)
+    parser = server_options("Train an adapter with TRL while a vLLM server generates.", output="runs/overlap_trl")
     parser.add_argument("--plain-attention", action="store_true", help="attention without a kernel from the Hub")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path("runs/overlap_trl"))
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.groups * options.group_size % options.micro_batch:
+        parser.error(f"--micro-batch must divide the {options.groups * options.group_size} sequences of a step")
+    return options
 
 
 def plain_attention(query: Any, key: Any, value: Any, query_ends: Any, key_ends: Any, *_: int, **how: Any) -> Any:
@@ -108,8 +101,8 @@ def trainer_of(options: argparse.Namespace) -> Any:
         max_steps=options.steps,
         learning_rate=options.learning_rate,
         num_generations=options.group_size,
-        per_device_train_batch_size=min(options.micro_batch, samples),
-        gradient_accumulation_steps=max(1, samples // options.micro_batch),
+        per_device_train_batch_size=options.micro_batch,
+        gradient_accumulation_steps=samples // options.micro_batch,
         token_budget=0,  # a backward pass takes as many sequences as it says, not as many tokens
         save_strategy="no",
         bf16=torch.cuda.is_available(),
@@ -132,6 +125,11 @@ def trainer_of(options: argparse.Namespace) -> Any:
 def main(arguments: list[str] | None = None) -> None:
     """Train, and write what TRL logged."""
     options = parse(arguments)
+    for name in ("trl", "peft", "datasets"):
+        library(name)
+    Server(options.server).check()
+    if not options.plain_attention and find_spec("kernels") is None:
+        raise UserError("TRL's attention needs the package kernels", "pip install kernels, or use --plain-attention")
     if options.plain_attention:
         from trl.experimental.async_grpo import packing
 

@@ -152,6 +152,17 @@ def write_json(path: Path, content: Any) -> None:
     beside.replace(path)
 
 
+def read_metrics(path: Path) -> dict[str, Any]:
+    """The metrics.json of a run of `overlap.py`."""
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}", "Name the metrics.json of a run of overlap.py") from error
+    if not isinstance(written, dict) or "kept" not in written:
+        raise UserError(f"{path} is of no run of overlap.py", "Its metrics.json has the adapters that were `kept`")
+    return written
+
+
 def options_of(options: Any) -> dict[str, Any]:
     """Options as JSON has them."""
     return {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}

@@ -157,3 +157,31 @@ def test_trls_asynchronous_trainer_trains_on_what_the_adapters_wrote(programs: P
     assert any(step["grad_norm"] > 0 for step in steps)
     assert measured["rollouts"]["completed"] >= 24
     assert all(step["batch/samples_per_step"] == pytest.approx(8) for step in steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "options", "told"),
+    [
+        ("overlap_trl.py", "--model nowhere --plain-attention --server http://127.0.0.1:9", "does not answer"),
+        ("overlap_trl.py", "--model nowhere --micro-batch 7", "--micro-batch must divide the 48 sequences of a step"),
+        ("overlap.py", "--model nowhere --only measure --output nowhere", "cannot read nowhere/metrics.json"),
+        ("overlap_plot.py", "nowhere.json", "cannot read nowhere.json"),
+        ("overlap_plot.py", "{results}/additions-seed1.json", "is of no run of overlap.py"),
+        ("overlap_plot.py", "{results}/transfer-additions-text-seed1.json", "with several agents"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(script: str, options: str, told: str, programs: Programs) -> None:
+    done = programs.run(script, *options.format(results=EXAMPLES / "results").split())
+    assert done.returncode != 0
+    assert told in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_server_without_adapters_is_told_in_one_line(programs: Programs) -> None:
+    with running(AdapterServer(tiny_transformers.tokenizer("tools"))) as server:
+        url = server.url.removesuffix("/v1")
+        done = programs.run("overlap_trl.py", "--model", "nowhere", "--plain-attention", "--server", url)
+    assert "VLLM_SERVER_DEV_MODE=1" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

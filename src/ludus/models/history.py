@@ -55,7 +55,7 @@ def by_model(item: Item) -> bool:
     return item.get("type") in ("function_call", "reasoning") or is_message(item)
 
 
-def takes_up(request: Request, template: dict[str, Any]) -> bool:
+def take_prefill(request: Request, template: dict[str, Any]) -> bool:
     """Whether the answer goes on with the assistant's message at the end of the input (a prefill).
 
     Takes the setting out of the arguments of the template: servers and tokenizers have an argument of their own for it.

@@ -26,7 +26,7 @@ from pydantic import Field
 from ludus.errors import Failure, MissingExtra, UserError
 from ludus.model import Model, ModelConfig, Request
 from ludus.models import chatml
-from ludus.models.history import Continuation, EarlierReasoning, NewSequence, keep_history, render_async, takes_up
+from ludus.models.history import Continuation, EarlierReasoning, NewSequence, keep_history, render_async, take_prefill
 from ludus.models.llama_server import Llama
 from ludus.models.sampling import Sampling, sampling_of
 from ludus.models.template_messages import CUT, TemplateMessages
@@ -136,7 +136,7 @@ class LocalModel(Model):
             nonlocal text
             if self._template is None:
                 turns = chatml.turns(asked.input, asked.params)
-                goes_on = takes_up(asked, {**(asked.params.get("chat_template_kwargs") or {})})
+                goes_on = take_prefill(asked, {**(asked.params.get("chat_template_kwargs") or {})})
                 return await llama.tokenize(_content(llama, turns, goes_on))
             messages = list(self._template.messages(asked))
             text = await llama.apply_template(messages, self._template.tools(asked))

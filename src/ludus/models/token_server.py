@@ -16,7 +16,7 @@ import orjson
 from ludus.errors import Failure
 from ludus.http.connection import HttpReply
 from ludus.model import Request
-from ludus.models.history import Continuation, EarlierReasoning, NewSequence, keep_history, render_async, takes_up
+from ludus.models.history import Continuation, EarlierReasoning, NewSequence, keep_history, render_async, take_prefill
 from ludus.models.openai import OpenAIModel
 from ludus.models.server_stops import Route, ServerStops
 from ludus.models.transport import Transport
@@ -134,7 +134,7 @@ class TokenServerModel(OpenAIModel):
         body.pop("metadata", None)
         asked = body.pop("chat_template_kwargs", None) or {}
         template = {**self.config.chat_template_kwargs, **asked, **_object(metadata, "chat_template_kwargs")}
-        if takes_up(request, template):
+        if take_prefill(request, template):
             body |= _PREFILL
         if template:
             body["chat_template_kwargs"] = template

@@ -12,7 +12,7 @@ from ludus.dialects.chat_reasoning import OPENING, split_thought
 from ludus.errors import Failure, UserError
 from ludus.model import Request
 from ludus.models import chatml
-from ludus.models.history import takes_up
+from ludus.models.history import take_prefill
 from ludus.models.template_messages import CUT, TemplateMessages
 from ludus.response import Item, reasoning
 
@@ -30,7 +30,7 @@ class Prompts:
     def text(self, request: Request) -> str:
         """Render a request with the template. The text may hold cut marks for `ids`."""
         settings = {**self._settings, **(request.params.get("chat_template_kwargs") or {})}
-        how = "continue_final_message" if takes_up(request, settings) else "add_generation_prompt"
+        how = "continue_final_message" if take_prefill(request, settings) else "add_generation_prompt"
         messages = list(self._template.messages(request))
         return self._render(messages, self._template.tools(request), {**settings, how: True})
 

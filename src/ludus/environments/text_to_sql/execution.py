@@ -1,8 +1,8 @@
 """Compares a candidate query with the gold query by running both. Runs in a child process.
 
-`decide` runs both queries on the row's own data and on generated states of the database, each with its rows stored in
-two orders. A state decides only where it determines the gold result. Equal everywhere is equal, different anywhere is
-different. `equal` is None where execution cannot tell: the gold query cannot run here, or selects nothing to compare.
+`decide_packed` runs both queries on the row's own data and on generated states of the database, each with its rows
+stored in two orders. A state decides only where it determines the gold result. Equal everywhere is equal, different
+anywhere is different. `equal` is None where execution cannot tell.
 """
 
 from __future__ import annotations
@@ -73,14 +73,6 @@ def decide_packed(candidate: str, packed: bytes, dialect: str, extra_columns: bo
 def _unpacked(packed: bytes) -> Gold:
     gold: Gold = pickle.loads(packed)
     return gold
-
-
-def decide(
-    candidate: str, sql: str, dialect: str, context: str, states: int = 8, extra_columns: bool = False
-) -> Execution:
-    """Compare a candidate query with the gold query `sql`."""
-    gold = prepared(sql, dialect, context, states)
-    return Execution(None, gold) if isinstance(gold, str) else _decide(candidate, gold, dialect, extra_columns)
 
 
 def _decide(candidate: str, gold: Gold, dialect: str, extra_columns: bool) -> Execution:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ludus.environments.text_to_sql.comparing import Expected, Row, agrees, contains, difference, same_cell
 from ludus.environments.text_to_sql.database import Database, SqlError, accepts
-from ludus.environments.text_to_sql.execution import decide
+from ludus.environments.text_to_sql.execution import Execution, decide_packed, try_gold
 from ludus.environments.text_to_sql.extraction import extract_sql
 from ludus.environments.text_to_sql.literals import Literals
 from ludus.environments.text_to_sql.ordering import Shape
@@ -25,6 +25,12 @@ NOW = datetime(2025, 1, 1)
 CELLS = st.one_of(st.none(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, 2.25]), st.sampled_from(["", "a", "1"]))
 WIDTH = 3
 ROWS = st.lists(st.tuples(*[CELLS] * WIDTH), max_size=8)
+
+
+def decide(candidate: str, gold: str, dialect: str, context: str) -> Execution:
+    tried = try_gold(gold, dialect, context, 8, False)
+    assert not tried.reason
+    return decide_packed(candidate, tried.packed, dialect, False)
 
 
 def unordered(rows: list[Row]) -> Expected:
