@@ -1,14 +1,16 @@
-"""Exact tokens on a real vLLM server: sequences of a rollout, the ids that the server read, and what ids cost.
+"""Exact tokens on a real server: sequences of a rollout, the ids that the server read, and what ids cost.
 
 vllm serve MODEL --served-model-name policy --port 8000 --enable-auto-tool-choice --tool-call-parser hermes \
     --logprobs-mode processed_logprobs
 python benchmarks/exact_tokens.py vllm:http://127.0.0.1:8000/v1#policy --rollouts 160
+python -m sglang.launch_server --model-path MODEL --served-model-name policy --port 8001 --tool-call-parser qwen25
+python benchmarks/exact_tokens.py sglang:http://127.0.0.1:8001/v1#policy --rollouts 160
 
 Each environment is played with ids and with chat in turns (`--rounds`), with the same seeds; the better round of each
 counts. Then the whole sequences of some rollouts are sent to the server as prompts (`/v1/completions` with
-`prompt_logprobs`): it must say that it read the same ids, and the log probabilities that it computes for the ids of the
-policy must agree with those that were recorded. `--recompute FOLDER` compares them with those of
-`transformers` too, which reads the same weights from that folder.
+`prompt_logprobs` of vLLM, `/generate` of SGLang): it must say that it read the same ids, and the log probabilities that
+it computes for the ids of the policy must agree with those that were recorded. `--recompute FOLDER` compares them with
+those of `transformers` too, which reads the same weights from that folder.
 """
 
 import argparse
@@ -68,23 +70,40 @@ def post(url: str, body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def read_by_vllm(url: str, name: str, ids: list[int]) -> tuple[list[int], list[float | None]]:
+    """The ids that vLLM read, and its log probability of each."""
+    body = {"model": name, "prompt": ids, "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+    choice = post(f"{url}/completions", {**body, "return_token_ids": True})["choices"][0]
+    read = choice["prompt_token_ids"]
+    entries = zip(read, choice["prompt_logprobs"], strict=True)
+    return read, [None if entry is None else entry[str(id)]["logprob"] for id, entry in entries]
+
+
+def read_by_sglang(url: str, _name: str, ids: list[int]) -> tuple[list[int], list[float | None]]:
+    """The ids that SGLang read, and its log probability of each."""
+    sampling = {"max_new_tokens": 1, "temperature": 1.0}
+    body = {"input_ids": ids, "sampling_params": sampling, "return_logprob": True, "logprob_start_len": 0}
+    entries = post(f"{url.removesuffix('/v1')}/generate", body)["meta_info"]["input_token_logprobs"]
+    return [entry[1] for entry in entries], [entry[0] for entry in entries]
+
+
 def check_on_server(model: str, rollouts: list[Any], most: int) -> dict[str, Any]:
     """Whether the server reads the ids of rollouts as they are, and how far its log probabilities are from the recorded
     ones on average."""
-    url, _, name = model.partition(":")[2].partition("#")
+    kind, _, address = model.partition(":")
+    url, _, name = address.partition("#")
     same, differences = True, []
     for rollout in rollouts[:most]:
         for sequence in rollout.sequences():
             if len(sequence.ids) >= LONGEST:
                 continue
-            body = {"model": name, "prompt": sequence.ids, "max_tokens": 1, "temperature": 1.0}
-            choice = post(f"{url}/completions", {**body, "prompt_logprobs": 0, "return_token_ids": True})["choices"][0]
-            same = same and choice["prompt_token_ids"] == sequence.ids
-            for entry, id, mask, recorded in zip(
-                choice["prompt_logprobs"], sequence.ids, sequence.mask, sequence.logprobs, strict=True
-            ):
-                if mask and entry is not None:
-                    differences.append(abs(entry[str(id)]["logprob"] - recorded))
+            read, computed = (read_by_sglang if kind == "sglang" else read_by_vllm)(url, name, sequence.ids)
+            same = same and read == sequence.ids
+            differences += [
+                abs(logprob - recorded)
+                for logprob, mask, recorded in zip(computed, sequence.mask, sequence.logprobs, strict=True)
+                if mask and logprob is not None
+            ]
     mean = sum(differences) / len(differences) if differences else None
     return {"ids_equal": same, "tokens_compared": len(differences), "mean_logprob_difference": mean}
 
@@ -150,8 +169,8 @@ def _has_tokens(rollout: Any) -> bool:
 
 def main() -> None:
     """Measure the environments, one line each."""
-    parser = argparse.ArgumentParser(description="Exact tokens on a vLLM server.")
-    parser.add_argument("model", help="vllm:URL#NAME")
+    parser = argparse.ArgumentParser(description="Exact tokens on a real server.")
+    parser.add_argument("model", help="vllm:URL#NAME or sglang:URL#NAME")
     parser.add_argument("--environments", nargs="*", default=ENVIRONMENTS)
     parser.add_argument("--rollouts", type=int, default=160, help="rollouts of each environment, at least")
     parser.add_argument("--concurrency", type=int, default=256)

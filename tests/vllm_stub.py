@@ -1,8 +1,9 @@
 """vLLM's routes for tokens, on a real tokenizer with a real chat template. Only the policy is made up.
 
 Chat, render, generate, derender, completions, tokenize and detokenize take and give what vLLM 0.25 does; calls are
-parsed as its `hermes` parser does. `missing` names routes that an older server does not have. `received` are the
-prompts that the engine read.
+parsed as its `hermes` parser does. `missing` names routes that an older server does not have, `closed` is a newer
+one without the flag for them. `received` are the
+prompts that the engine read, `seen` the images that it found in the prompts of ids: their first ids and addresses.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ from servers import Server, send
 Body = dict[str, Any]
 #: Chance and the tools make the text of the answer; the second value says whether it reached its end.
 Policy = Callable[[Random, list[Body]], tuple[str, bool]]
+
+#: What the template writes for an image: `IMAGE_LENGTH` times one id.
+IMAGE, IMAGE_LENGTH = "<reponame>", 3
+
+#: The routes that vLLM closes since 0.30 unless a flag opens them, and what they say then.
+SCALE_OUT = ("/v1/chat/completions/render", "/inference/v1/generate", "/v1/chat/completions/derender")
+CLOSED = "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them."
 
 _CALLS = re.compile(r"<tool_call>(.*?)</tool_call>|<tool_call>(.*)", re.DOTALL)
 CONTEXT = 100_000
@@ -62,20 +70,26 @@ def _arguments(tool: Body) -> Body:
 class VllmStub(Server):
     """A vLLM server with `policy` in place of a model."""
 
-    def __init__(self, tokenizer: Any, policy: Policy = awkward, *, missing: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, tokenizer: Any, policy: Policy = awkward, *, missing: tuple[str, ...] = (), closed: bool = False
+    ) -> None:
         super().__init__()
-        self.tokenizer, self.policy, self.missing = tokenizer, policy, missing
+        self.tokenizer, self.policy, self.missing, self.closed = tokenizer, policy, missing, closed
         self.received: list[list[int]] = []
         self.asked: list[str] = []
         self.extras: Body = {}
+        self.seen: list[list[tuple[int, str]]] = []
         self._tools: list[Body] = []
         self._random = Random(1)
 
     async def respond(self, path: str, body: Body, writer: asyncio.StreamWriter) -> bool:
         self.asked.append(path)
+        self.bodies.append(body)
         route = None if path in self.missing else self._routes().get(path)
         if route is None:
             return await send(writer, 404, b'{"detail":"Not Found"}')
+        if self.closed and path in SCALE_OUT:
+            return await send(writer, 403, orjson.dumps({"error": {"message": CLOSED, "code": 403}}))
         try:
             return await send(writer, 200, orjson.dumps(route(body)))
         except ValueError as error:
@@ -107,10 +121,24 @@ class VllmStub(Server):
         sampling = {"n": 1, "temperature": body.get("temperature", 1.0), "max_tokens": limit, "logprobs": 0}
         stop = body.get("stop") or []
         sampling["stop"] = [stop] if isinstance(stop, str) else stop
-        return {"request_id": "r", "token_ids": ids, "sampling_params": sampling, "model": body["model"], "priority": 0}
+        more = {"features": self.features(ids, body)}
+        return {"token_ids": ids, "sampling_params": sampling, "model": body["model"], "priority": 0, **more}
+
+    def features(self, ids: list[int], body: Body) -> Body | None:
+        """Where the images of a conversation are in its ids."""
+        contents = [message["content"] for message in body["messages"] if isinstance(message.get("content"), list)]
+        urls = [part["image_url"]["url"] for parts in contents for part in parts if part["type"] == "image_url"]
+        starts = [at for at, id in enumerate(ids) if id == self.tokenizer.convert_tokens_to_ids(IMAGE)][::IMAGE_LENGTH]
+        places = [{"offset": at, "length": IMAGE_LENGTH} for at in starts]
+        hashes = [f"hash of {url}" for url in urls]
+        found = {"mm_hashes": {"image": hashes}, "mm_placeholders": {"image": places}, "kwargs_data": {"image": urls}}
+        return found if urls else None
 
     def generate(self, body: Body) -> Body:
         sampling = body["sampling_params"]
+        features = body.get("features") or {"mm_hashes": {}, "mm_placeholders": {}, "kwargs_data": {}}
+        places = [place["offset"] for place in features["mm_placeholders"].get("image", ())]
+        self.seen.append(list(zip(places, features["kwargs_data"].get("image", ()), strict=True)))
         ids, finish = self.sampled(body["token_ids"], sampling)
         choice = {"index": 0, "token_ids": ids, "finish_reason": finish, **self.extras}
         choice["logprobs"] = _logprobs(ids) if sampling.get("logprobs") is not None else None
@@ -186,7 +214,10 @@ def _as_template_reads(message: Body) -> Body:
         for call in message.get("tool_calls") or ()
     ]
     content = message.get("content")
-    text = "".join(part["text"] for part in content) if isinstance(content, list) else content or ""
+    if isinstance(content, list):
+        text = "".join(part["text"] if part["type"] == "text" else IMAGE * IMAGE_LENGTH for part in content)
+    else:
+        text = content or ""
     return {**message, "content": text, **({"tool_calls": calls} if calls else {})}
 
 
@@ -221,7 +252,7 @@ class SglangStub(VllmStub):
         }
         choice["matched_stop"] = ids[-1] if finish == "stop" else None
         if body.get("return_token_ids"):
-            choice |= {"response_token_ids": ids, "prompt_token_ids": prompt}
+            choice |= {"token_ids": ids, "prompt_token_ids": prompt}
         choice["logprobs"] = {"content": [{"token": self.decode([id]), "logprob": -0.5} for id in ids]}
         spans = [{"version": "7", "start": 0, "end": 1}, {"version": "8", "start": 1, "end": len(ids)}][: len(ids)]
         answer = {"id": f"s{len(self.received)}", "created": 1, "model": body["model"], "choices": [choice]}

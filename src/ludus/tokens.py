@@ -20,8 +20,8 @@ class Tokens:
     `sampling` says how the ids were drawn (`sampling_record`), so that importance ratios can be computed correctly.
     `versions` says where the policy version changed in the middle of the answer: the index of the first generated id of
     each version, and the version. `extras` are values of the server beside the ids, such as `routed_experts`.
-    `conversation` is what the ids hold, for the model that continues them (`models.history`); `broke` says why a prompt
-    does not continue the call before it.
+    `conversation` is what the ids hold, for the model that continues them (`models.history`), `media` what its server
+    made of images among them; `broke` says why a prompt does not continue the call before it.
     """
 
     prompt_ids: list[int] | array[int]
@@ -32,6 +32,7 @@ class Tokens:
     versions: list[tuple[int, str]] | None = None
     extras: dict[str, Any] | None = None
     conversation: Any = field(default=None, repr=False, compare=False)
+    media: Any = field(default=None, repr=False, compare=False)
     broke: str | None = None
 
 

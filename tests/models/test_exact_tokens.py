@@ -10,7 +10,7 @@ import pytest
 import smollm2
 import tiny_transformers
 from servers import running
-from vllm_stub import SglangStub, VllmStub
+from vllm_stub import SCALE_OUT, SglangStub, VllmStub
 
 import ludus
 from ludus import Agent, Environment, Resources, Verdict
@@ -20,7 +20,6 @@ from ludus.models import open_model
 from ludus.models.local import LocalModel
 from ludus.response import Item, Response, function_call_output
 
-GENERATE = ("/v1/chat/completions/render", "/inference/v1/generate", "/v1/chat/completions/derender")
 #: With tools, with calls at once, games, conversations.
 ENVIRONMENTS = (
     "example_session_state_mgmt",
@@ -92,16 +91,24 @@ def test_every_rollout_is_one_sequence(environment: str, smollm: Any) -> None:
 
 
 @pytest.mark.parametrize("template", sorted(tiny_transformers.TEMPLATES))
-@pytest.mark.parametrize("missing", [(), GENERATE, GENERATE[:1]])
+@pytest.mark.parametrize("missing", [(), SCALE_OUT, SCALE_OUT[:1]])
 def test_with_every_template_and_on_older_servers(template: str, missing: tuple[str, ...]) -> None:
     with running(VllmStub(tiny_transformers.tokenizer(template), missing=missing)) as stub:
         for environment in ("example_session_state_mgmt", "conversational_tool_use_simulation"):
             check(collected(environment, stub, repeats=2, limit=3), stub)
 
 
+def test_a_server_with_closed_routes_is_asked_another_way_and_the_run_says_how_to_open_them(smollm: Any) -> None:
+    with running(VllmStub(smollm, closed=True)) as stub:
+        played = collection("example_session_state_mgmt", stub, repeats=2, limit=3)
+        check(played.rollouts, stub)
+    (warning,) = played.metrics["warnings"]
+    assert "--enable-scale-out" in warning
+
+
 @pytest.mark.parametrize(
     ("kind", "made"),
-    [("vllm", VllmStub), ("vllm", lambda words: VllmStub(words, missing=GENERATE)), ("sglang", SglangStub)],
+    [("vllm", VllmStub), ("vllm", lambda words: VllmStub(words, missing=SCALE_OUT)), ("sglang", SglangStub)],
 )
 def test_a_prefilled_answer_goes_on(kind: str, made: Any, smollm: Any) -> None:
     row = {
@@ -134,7 +141,7 @@ def test_sglang_takes_ids_on_its_chat_route_and_says_which_weights_wrote_what(sm
     ("kind", "made", "settings"),
     [
         ("vllm", lambda words: VllmStub(words), {"history": "chat"}),
-        ("vllm", lambda words: VllmStub(words, missing=(*GENERATE, "/tokenize")), {}),
+        ("vllm", lambda words: VllmStub(words, missing=(*SCALE_OUT, "/tokenize")), {}),
         ("sglang", lambda words: SglangStub(words, ignores_ids=True), {}),
     ],
 )
@@ -253,6 +260,21 @@ def test_a_server_that_read_other_ids_is_not_believed(smollm: Any) -> None:
     failures = [rollout.error for rollout in rollouts if len(rollout.calls) > 0 and rollout.error]
     assert failures
     assert {failure.kind for failure in failures} == {"bad_response"}
+
+
+@pytest.mark.parametrize(("kind", "made"), [("vllm", VllmStub), ("sglang", SglangStub)])
+@pytest.mark.parametrize("strict", [False, True])
+def test_calls_of_strict_tools_are_sampled_freely_unless_a_setting_says_otherwise(
+    kind: str, made: Any, strict: bool, smollm: Any
+) -> None:
+    """Servers sample calls of strict tools under a grammar, whose log probabilities are not the policy's."""
+    with running(made(smollm)) as stub:
+        settings = {"strict_tools": True} if strict else {}
+        rollouts = collected("example_session_state_mgmt", stub, kind, limit=2, model_settings=settings)
+        check(rollouts, stub)
+    tools = [tool["function"] for body in stub.bodies for tool in body.get("tools") or ()]
+    assert tools
+    assert any("strict" in tool for tool in tools) == strict
 
 
 async def test_images_and_changed_tools_are_rendered_by_the_chat_route(smollm: Any) -> None:

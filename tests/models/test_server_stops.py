@@ -24,6 +24,8 @@ class Stopping(Server):
 
     async def respond(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         self.asked.append(path)
+        if b"content-length: 0" in self.headers[-1].lower():
+            return await send(writer, 400, b'{"detail":"body: Field required"}')  # as SGLang does
         return await send(writer, 404 if self.refuses and path.startswith(self.refuses) else 200, b"{}")
 
 

@@ -244,6 +244,7 @@ class Collection(Results):
         self.metrics["checkpoints"] = progress.checkpoints()
         self.warnings += [*collector.watchdog.warnings().values(), *_deaths(self.metrics["workers"]["died"])]
         self.warnings += _moved(self.metrics["model"].get("endpoints") or ())
+        self.warnings += filter(None, [self.metrics["model"].get("advice")])
         if progress.started_over:
             self.warnings.append(_started_over(progress.started_over))
         for environment in self._environments.all():

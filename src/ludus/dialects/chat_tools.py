@@ -48,6 +48,17 @@ def tools_from_chat(tools: Any, conversion: Conversion) -> list[dict[str, Any]]:
     return flat
 
 
+def without_strict(tool: Any) -> Any:
+    """Tools of either form without `strict`."""
+    if isinstance(tool, list):
+        return [without_strict(each) for each in tool]
+    if isinstance(tool, dict):
+        return {
+            key: without_strict(value) if key == "function" else value for key, value in tool.items() if key != "strict"
+        }
+    return tool
+
+
 def _fields(function: dict[str, Any]) -> dict[str, Any]:
     return {key: function[key] for key in _FUNCTION if function.get(key) is not None}
 

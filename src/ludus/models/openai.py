@@ -174,13 +174,16 @@ class OpenAIModel(Model):
 
     def _chat_body(self, request: Request) -> dict[str, Any]:
         lost: list[str] = []
-        params = {**self._fixed, **{key: value for key, value in request.params.items() if value is not None}}
+        params = self._chat_params(request)
         if self._encodes_messages and (request.turn or len(request.input) >= _LONG):
             body = chat_body(request.input, params, self._style, lost)
         else:
             body = to_chat(request.input, params, style=self._style, lost=lost)
         self._count_lost(lost)
         return {**body, **self.config.extra_body}
+
+    def _chat_params(self, request: Request) -> dict[str, Any]:
+        return {**self._fixed, **{key: value for key, value in request.params.items() if value is not None}}
 
     def _from_chat(self, data: Any) -> Response:
         tokens, lost = tokens_from_chat(data), list[str]()

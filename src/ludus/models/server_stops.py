@@ -63,7 +63,7 @@ class ServerStops:
         path, body = route
         try:
             async with asyncio.timeout(seconds):
-                reply = await self._transport.ask(endpoint, "POST", path, orjson.dumps(body) if body else b"")
+                reply = await self._transport.ask(endpoint, "POST", path, orjson.dumps(body))
         except TimeoutError:
             result: dict[str, Any] = {"error": "timeout"}
         except Failure as error:

@@ -7,12 +7,14 @@ cannot be continued is rendered as a whole again: the record says why.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 import orjson
 
+from ludus.dialects.chat_tools import without_strict
 from ludus.errors import Failure
 from ludus.http.connection import HttpReply
 from ludus.model import Request
@@ -51,6 +53,8 @@ class TokenServerModel(OpenAIModel):
         #: arguments of the chat template, such as `{enable_thinking: false}` or `{continue_final_message: true}`
         chat_template_kwargs: dict[str, Any] = {}
         earlier_reasoning: EarlierReasoning = "keep"
+        #: send `strict` of tools with `--tokens`: servers then sample calls under a grammar, not as the policy would
+        strict_tools: bool = False
 
     config: Config
 
@@ -58,6 +62,8 @@ class TokenServerModel(OpenAIModel):
     asks_for_tokens: ClassVar[dict[str, Any]] = {"logprobs": True}
     #: The ways to send ids, best first. `chat` is none of them: it is what is left.
     ways: ClassVar[tuple[str, ...]] = ()
+    #: Those that can send images, too.
+    media_ways: ClassVar[tuple[str, ...]] = ()
     #: The routes that stop generation: `pause` freezes requests, `drain` finishes them. Then that to go on, and a hint.
     stop_routes: ClassVar[dict[str, Route]] = {}
     resume_route: ClassVar[Route] = ("/resume", {})
@@ -102,13 +108,18 @@ class TokenServerModel(OpenAIModel):
                     self._ways.remove(way)
                 continue
             return keep_history(request, response)
-        response = await super().respond(request)
+        response = await self._anew(request)
         if response.tokens is not None:
             response.tokens.broke = await self._explained_break(request, response.tokens, why)
         return keep_history(request, response)
 
+    async def _anew(self, request: Request) -> Response:
+        """Answer a conversation that the server renders as a whole."""
+        return await super().respond(request)
+
     async def _by_ids(self, way: str, request: Request) -> Response:
-        if any(map(_has_media, request.input)):
+        images = count_media(request.input)
+        if images and way not in self.media_ways:
             raise NewSequence("the conversation holds images, which the server must render")
         rendered: list[dict[str, Any]] = []
         ids = await render_async(self._continuation.ids(request), partial(self._rendered, way, rendered))
@@ -118,15 +129,27 @@ class TokenServerModel(OpenAIModel):
         if request.params.get("tools"):  # the rendering may have been made with a short tool
             whole = self._chat_body(Request("?", params=request.params))
             last["chat"] = {**last["chat"], "tools": whole.get("tools")}
+        if images:
+            self._place_media(request, images, ids, last)
         return await self._answer(way, request, ids, last)
 
     async def _rendered(self, way: str, rendered: list[dict[str, Any]], asked: Request) -> list[int]:
         """The ids of a request. Appends what was learned about it to `rendered`: its chat body among others."""
         raise NotImplementedError
 
+    def _place_media(self, request: Request, images: int, ids: list[int], rendered: dict[str, Any]) -> None:
+        """Note in `rendered` where the images are in `ids`."""
+        raise NotImplementedError
+
     async def _answer(self, way: str, request: Request, ids: list[int], rendered: dict[str, Any]) -> Response:
         """Answer a prompt of ids."""
         raise NotImplementedError
+
+    def _chat_params(self, request: Request) -> dict[str, Any]:
+        params = super()._chat_params(request)
+        if self.capture_tokens and not self.config.strict_tools and "tools" in params:
+            params["tools"] = without_strict(params["tools"])
+        return params
 
     def _chat_body(self, request: Request) -> dict[str, Any]:
         metadata = request.params.get("metadata") or {}
@@ -230,9 +253,15 @@ def cut_at_stop(message: Any, stop: Any, end: str = "") -> None:
         message["content"] = text
 
 
-def _has_media(item: Item) -> bool:
-    parts = item.get("content") if "content" in item else item.get("output")
-    return isinstance(parts, list) and any(isinstance(part, dict) and part.get("type") in _MEDIA for part in parts)
+def count_media(items: Iterable[Item]) -> int:
+    """How many images and other media a conversation holds."""
+    parts = (item.get("content") if "content" in item else item.get("output") for item in items)
+    return sum(
+        isinstance(part, dict) and part.get("type") in _MEDIA
+        for each in parts
+        if isinstance(each, list)
+        for part in each
+    )
 
 
 def _object(metadata: dict[str, Any], key: str) -> dict[str, Any]:

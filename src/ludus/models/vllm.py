@@ -11,20 +11,27 @@ The second way is for servers that lack the routes of the first. The first call 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
 from ludus.errors import Failure
+from ludus.http.connection import HttpReply
 from ludus.model import Request
 from ludus.models import chatml
 from ludus.models.history import NewSequence
 from ludus.models.server_stops import Route
 from ludus.models.token_response import token_response
-from ludus.models.token_server import RENDERED, TokenServerModel, cut_at_stop, id_list
+from ludus.models.token_server import RENDERED, NoRouteError, TokenServerModel, count_media, cut_at_stop, id_list
 from ludus.models.transformers_prompt import items_of
+from ludus.models.vllm_media import count_of, features_of
 from ludus.response import Response
 from ludus.token_fields import tokens_from_chat
 from ludus.tokens import Tokens, sampling_record
 
+#: What happens where vLLM's own parsers cannot be asked.
+_INSTEAD = "reads calls only as <tool_call> tags. Start vLLM with --enable-scale-out: then its own parsers read them"
+#: Fields of a rendering that `generate` takes as they are.
+_KEPT = ("model", "priority", "cache_salt", "reasoning_ended", "reasoning_parser_kwargs")
 #: Fields of a chat request that a completion does not have.
 _CHAT_ONLY = frozenset(
     {"messages", "tools", "tool_choice", "parallel_tool_calls", "chat_template_kwargs", "logprobs", "top_logprobs"}
@@ -53,6 +60,7 @@ class VllmModel(TokenServerModel):
         "return_token_ids": True,
     }
     ways: ClassVar[tuple[str, ...]] = ("generate", "completions")
+    media_ways: ClassVar[tuple[str, ...]] = ("generate",)
     stop_routes: ClassVar[dict[str, Route]] = {"pause": ("/pause?mode=keep", {}), "drain": ("/pause?mode=wait", {})}
     stop_hint: ClassVar[str] = "Start vLLM with VLLM_SERVER_DEV_MODE=1, which adds the routes for training"
 
@@ -64,6 +72,18 @@ class VllmModel(TokenServerModel):
         elif config.history != "auto":
             self._ways = [config.history]
         self._end_texts: dict[int, str] = {}
+        self._advice = ""
+
+    def stats(self) -> dict[str, Any]:
+        """What the base counts, and advice on how to start the server."""
+        return {**super().stats(), **({"advice": self._advice} if self._advice else {})}
+
+    def _no_route(self, reply: HttpReply) -> bool:
+        """Also whether the server keeps a route closed: since 0.30 those for ids need a flag."""
+        if reply.status == 403 and b"--enable-scale-out" in reply.body:
+            self._advice = f"{self.name} does without some routes for ids, and Ludus {_INSTEAD}"
+            return True
+        return super()._no_route(reply)
 
     def _chat_body(self, request: Request) -> dict[str, Any]:
         body = super()._chat_body(request)
@@ -89,6 +109,25 @@ class VllmModel(TokenServerModel):
             self._learn_end(response.tokens, choice.get("finish_reason"), choice.get("stop_reason"))
         return response
 
+    async def _anew(self, request: Request) -> Response:
+        """Send a conversation with images as ids from the start, so that later turns know what the images became."""
+        if "generate" in self._ways and count_media(request.input):
+            rendered: list[dict[str, Any]] = []
+            try:
+                ids = await self._rendered("generate", rendered, request)
+                rendered[0]["media"] = features_of(None, rendered[0], len(ids))
+            except (NoRouteError, NewSequence, Failure):
+                return await super()._anew(request)  # the chat route says what is wrong, if anything is
+            with suppress(NoRouteError):
+                return await self._answer("generate", request, ids, rendered[0])
+        return await super()._anew(request)
+
+    def _place_media(self, request: Request, images: int, ids: list[int], rendered: dict[str, Any]) -> None:
+        assert request.tokens is not None
+        rendered["media"] = features_of(request.tokens.media, rendered, len(ids))
+        if count_of(rendered["media"]) != images:
+            raise NewSequence("what the server made of earlier images is not known")
+
     async def _rendered(self, way: str, rendered: list[dict[str, Any]], asked: Request) -> list[int]:
         body = self._chat_body(asked)
         if way == "generate":
@@ -113,6 +152,7 @@ class VllmModel(TokenServerModel):
         if not choice:
             raise Failure("bad_response", f"{self.name} sent no choice: {self._message(reply)}")
         tokens = _tokens(way, data, ids)
+        tokens.media = rendered.get("media")
         matched = choice["stop_reason"] if "stop_reason" in choice else "unknown" if body.get("stop") else None
         self._learn_end(tokens, choice.get("finish_reason"), matched)
         tokens.policy_version = self.config.policy_version
@@ -128,7 +168,9 @@ class VllmModel(TokenServerModel):
         sampling = dict(rendered.get("sampling_params") or {})
         if not {"max_tokens", "max_completion_tokens"} & rendered["chat"].keys():
             sampling.pop("max_tokens", None)  # it is what the short conversation leaves: the server computes it anew
-        kept = {key: rendered[key] for key in ("model", "priority", "cache_salt") if rendered.get(key) is not None}
+        kept = {key: rendered[key] for key in _KEPT if rendered.get(key) is not None}
+        if rendered.get("media"):
+            kept["features"] = rendered["media"]
         return {**kept, "token_ids": ids, "sampling_params": sampling}
 
     def _completion_body(self, ids: list[int], body: dict[str, Any]) -> dict[str, Any]:
