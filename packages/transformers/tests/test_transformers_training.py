@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 
 import pytest
+from ludus_transformers.loading import load
 from ludus_transformers.model import TransformersModel
 from tiny_transformers import llama, parrot, plain_logprobs, tokenizer, torch, write_gguf
 from waiting import until_async
@@ -144,6 +146,19 @@ class TestLoading:
         assert answers[0].output == answers[1].output
         assert answers[1].tokens is not None
         assert answers[1].tokens.policy_version == "tiny"
+
+    def test_a_tokenizer_without_a_limit_gets_that_of_its_model(self, tmp_path: Path) -> None:
+        """Servers read the limit from the folder, and SGLang fails on the number that stands for none."""
+        model, words = llama(), tokenizer()
+        model.save_pretrained(tmp_path)
+        words.save_pretrained(tmp_path)
+        _, loaded = load(str(tmp_path), None, "float32", "cpu")
+        loaded.save_pretrained(tmp_path)
+        saved = json.loads((tmp_path / "tokenizer_config.json").read_text())
+        assert saved["model_max_length"] == model.config.max_position_embeddings
+        words.model_max_length = 77
+        words.save_pretrained(tmp_path)
+        assert load(str(tmp_path), None, "float32", "cpu")[1].model_max_length == 77
 
     async def test_a_missing_folder_is_named_in_the_error(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="cannot load .*nothing"):

@@ -10,6 +10,9 @@ from typing import Any
 
 from ludus.errors import UserError, missing_extra
 
+#: Above it, `model_max_length` of a tokenizer means that there is no limit.
+_NO_LIMIT = 10**20
+
 
 def library(name: str) -> Any:
     """Import a library of the extra `train`."""
@@ -38,7 +41,16 @@ def load(path: str, gguf_file: str | None, dtype: str, device: str) -> tuple[Any
     except (OSError, ValueError, ImportError) as error:
         first = str(error).strip().splitlines()[0]
         raise UserError(f"transformers cannot load {path}: {first}", "Name a folder, a GGUF file or a model") from error
+    _limit(tokenizer, model)
     return model.to(device).eval(), tokenizer
+
+
+def _limit(tokenizer: Any, model: Any) -> None:
+    """Give a tokenizer without a limit that of its model. Saved, the number that stands for none (10 to the power of
+    30) would be the limit that servers read: SGLang's `/tokenize` answers 500 to it."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if tokenizer.model_max_length >= _NO_LIMIT and positions:
+        tokenizer.model_max_length = positions
 
 
 def end_ids(model: Any) -> set[int]:
