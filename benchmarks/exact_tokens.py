@@ -1,10 +1,12 @@
 """Exact tokens on a real server: sequences of a rollout, the ids that the server read, and what ids cost.
 
 vllm serve MODEL --served-model-name policy --port 8000 --enable-auto-tool-choice --tool-call-parser hermes \
-    --logprobs-mode processed_logprobs
+    --logprobs-mode processed_logprobs --enable-scale-out
 python benchmarks/exact_tokens.py vllm:http://127.0.0.1:8000/v1#policy --rollouts 160
-python -m sglang.launch_server --model-path MODEL --served-model-name policy --port 8001 --tool-call-parser qwen25
+python -m sglang.launch_server --model-path MODEL --served-model-name policy --port 8001 --tool-call-parser qwen
 python benchmarks/exact_tokens.py sglang:http://127.0.0.1:8001/v1#policy --rollouts 160
+
+(vLLM before 0.30 has its routes for ids open, and does not know `--enable-scale-out`.)
 
 Each environment is played with ids and with chat in turns (`--rounds`), with the same seeds; the better round of each
 counts. Then the whole sequences of some rollouts are sent to the server as prompts (`/v1/completions` with
