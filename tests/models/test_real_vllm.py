@@ -42,7 +42,7 @@ CLOSE = 1e-3
 
 
 class Everything(Agent):
-    """A forced call, its output, a turn that reaches its limit and goes on, a prefill with a stop string, a last turn."""
+    """A forced call, its output, a turn that reaches its limit and goes on, a prefill that stops at a dot, an end."""
 
     async def act(self, episode: Episode) -> str:
         called = await episode.ask(tool_choice="required", max_output_tokens=200)

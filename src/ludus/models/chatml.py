@@ -108,15 +108,26 @@ def call_grammar(tools: list[Item]) -> str:
 
 def parse(text: str, *, key: str = "") -> list[Item]:
     """Parse text that a model wrote into messages and calls. Ids depend only on `key`, position and content."""
-    parts = list(_parts(text))
-    if any(isinstance(part, _Call) for part in parts):
+    return items_of_parts(list(_parts(text)), key)
+
+
+class WrittenCall(NamedTuple):
+    """A call with its arguments as text."""
+
+    name: str
+    arguments: str
+
+
+def items_of_parts(parts: list[str | WrittenCall], key: str) -> list[Item]:
+    """Messages and calls. Where there is a call, the texts around it lose the whitespace at their ends."""
+    if any(isinstance(part, WrittenCall) for part in parts):
         parts = [part for part in (_stripped(part) for part in parts) if part]
     return [_item(part, f"{key}:{index}") for index, part in enumerate(parts or [""])]
 
 
-class _Call(NamedTuple):
-    name: str
-    arguments: str
+def is_name(name: Any) -> bool:
+    """Whether a model may have meant this as the name of a tool."""
+    return isinstance(name, str) and name.isprintable() and bool(name)
 
 
 def _turns_of(items: list[Item]) -> Iterator[ChatmlTurn]:
@@ -192,7 +203,7 @@ def _strict(tool: Item) -> dict[str, Any]:
     return {**schema, "x-guidance": spacing}
 
 
-def _parts(text: str) -> Iterator[str | _Call]:
+def _parts(text: str) -> Iterator[str | WrittenCall]:
     """Split a text into text and calls. A `<tool_call>` block that is not a call stays part of the text."""
     emitted = searched = 0
     while (block := text.find(CALL_START, searched)) >= 0:
@@ -208,7 +219,7 @@ def _parts(text: str) -> Iterator[str | _Call]:
         yield text[emitted:]
 
 
-def _read_call(text: str, start: int) -> tuple[_Call, int] | None:
+def _read_call(text: str, start: int) -> tuple[WrittenCall, int] | None:
     """The call whose block opens before `start`, and the end of the block. None if it cannot be read as a call."""
     members, after = _members(text, start)
     if (closed := _CLOSED.match(text, after)) is not None:
@@ -219,9 +230,9 @@ def _read_call(text: str, start: int) -> tuple[_Call, int] | None:
     else:
         return None
     name = _parsed_json(members.get("name", ""))
-    if not isinstance(name, str) or not name.isprintable() or not name:
+    if not is_name(name):
         return None
-    return _Call(name, members.get("arguments") or "{}"), end
+    return WrittenCall(name, members.get("arguments") or "{}"), end
 
 
 def _members(text: str, start: int) -> tuple[dict[str, str], int]:
@@ -249,11 +260,11 @@ def _parsed_json(raw: str) -> Any:
         return None
 
 
-def _stripped(part: str | _Call) -> str | _Call:
+def _stripped(part: str | WrittenCall) -> str | WrittenCall:
     return part.strip() if isinstance(part, str) else part
 
 
-def _item(part: str | _Call, key: str) -> Item:
+def _item(part: str | WrittenCall, key: str) -> Item:
     content = part if isinstance(part, str) else f"{part.name}:{part.arguments}"
     digest = hashlib.sha256(f"{key}:{content}".encode(errors="replace")).hexdigest()[:24]
     if isinstance(part, str):

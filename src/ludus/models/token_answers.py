@@ -8,6 +8,7 @@ from ludus.dialects.chat_reasoning import OPENING
 from ludus.errors import Failure
 from ludus.model import Request
 from ludus.models import chatml
+from ludus.models.families import FamilyReader
 from ludus.models.history import Continuation, EarlierReasoning, NewSequence, keep_history, render
 from ludus.models.token_response import token_response
 from ludus.models.transformers_prompt import Prompts, items_of
@@ -37,10 +38,13 @@ class TokenAnswers:
         name: str,
         context: int,
         earlier_reasoning: EarlierReasoning = "keep",
+        family: str = "",
     ) -> None:
         self.prompts = Prompts(tokenizer, template_settings)
         self._continuation = Continuation(self.prompts.end_ids(), earlier_reasoning)
         self.name, self.context = name, context
+        self._family = FamilyReader(family, tokenizer) if family else None
+        self.ends.update(self._family.ends() if self._family else ())
 
     @property
     def ends(self) -> set[int]:
@@ -77,7 +81,12 @@ class TokenAnswers:
         raw = self.prompts.decode(ids[:-1] if ids[-1] in self.ends else ids)
         end, stop = min(((raw.index(stop), stop) for stop in stops if stop in raw), default=(len(raw), ""))
         text = raw[:end] + (stop if stop == chatml.CALL_END else "")
-        items = items_of(text, prompt.text, key=f"{request.session}:{len(request.input)}")
+        key = f"{request.session}:{len(request.input)}"
+        if self._family is None:
+            items = items_of(text, prompt.text, key=key)
+        else:
+            tools = chatml.offered_tools(request.params)
+            items = self._family.items(ids, prompt.ids, tools, text, stop.removesuffix(chatml.CALL_END), key=key)
         if not complete:
             items[-1]["status"] = "incomplete"
         return self._response(request, tokens, items, cut=not complete)

@@ -72,5 +72,10 @@ def items_of(text: str, prompt: str, *, key: str) -> list[Item]:
     thought, closed, rest = split_thought(opened + text)
     if thought is None:
         return chatml.parse(text, key=key)
+    return [thought_item(thought, key), *(chatml.parse(rest, key=key) if closed else [])]
+
+
+def thought_item(thought: str, key: str) -> Item:
+    """The item of what a model thought."""
     digest = hashlib.sha256(f"{key}:{thought}".encode(errors="replace")).hexdigest()[:24]
-    return [reasoning(thought, id=f"rs_{digest}"), *(chatml.parse(rest, key=key) if closed else [])]
+    return reasoning(thought, id=f"rs_{digest}")

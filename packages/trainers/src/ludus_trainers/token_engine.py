@@ -78,6 +78,8 @@ class TokenEngine(Model):
         chat_template_kwargs: dict[str, Any] = {}
         #: where the template drops earlier reasoning: keep its ids, or begin a new training sequence
         earlier_reasoning: EarlierReasoning = "keep"
+        #: whose calls and thinking to read, such as `llama-3` or `gpt-oss`; without it `<think>` and `<tool_call>` tags
+        family: str = ""
         logprobs: Literal["sampled", "model"] = "sampled"
         #: for requests without their own
         temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
@@ -102,6 +104,7 @@ class TokenEngine(Model):
             name=name,
             context=self.config.context,
             earlier_reasoning=self.config.earlier_reasoning,
+            family=self.config.family,
         )
         self._tokenizing = Lock()
 

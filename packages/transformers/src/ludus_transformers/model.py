@@ -10,7 +10,7 @@ Requests are decoded together on a thread; later requests join as soon as there 
 - A prompt that does not fit the context is an incomplete response without output, not a failure.
 - The text of a request with a seed does not depend on its batch, except for the rounding of sums: in 32 bits it rarely
   changes a sampled token, in 16 bits often. Each turn of a rollout has its own random numbers.
-- Tool calls in `<tool_call>` tags are parsed. A call cannot be forced.
+- Tool calls in `<tool_call>` tags are parsed, or those of a `family`. A call cannot be forced.
 - Broken weights and a tokenizer of another model fail the request (`not_finite`, `unknown_token`); the others go on.
 """
 
@@ -75,6 +75,8 @@ class TransformersModel(Model):
         chat_template_kwargs: dict[str, Any] = {}
         #: where the template drops earlier reasoning: keep its ids, or begin a new training sequence
         earlier_reasoning: EarlierReasoning = "keep"
+        #: whose calls and thinking to read, such as `llama-3` or `gpt-oss`; without it `<think>` and `<tool_call>` tags
+        family: str = ""
         max_batch: int = Field(default=16, ge=1)
         batch_wait_ms: float = Field(default=5.0, ge=0)
         #: for requests without their own
@@ -122,7 +124,12 @@ class TransformersModel(Model):
         self._tokenizer, self._counter = tokenizer, None
         template, reasoning = self.config.chat_template_kwargs, self.config.earlier_reasoning
         self._answers = TokenAnswers(
-            tokenizer, template, name=self.name, context=self._context, earlier_reasoning=reasoning
+            tokenizer,
+            template,
+            name=self.name,
+            context=self._context,
+            earlier_reasoning=reasoning,
+            family=self.config.family,
         )
         self._answers.ends.update(end_ids(self._model))
         self._batches.start()
