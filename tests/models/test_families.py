@@ -155,5 +155,7 @@ def test_any_answer_is_read(family: str) -> None:
 async def test_a_wrong_family_is_one_line() -> None:
     with pytest.raises(UserError, match=r"no family of models is called 'llama'\. Set family to one of: .*llama-3"):
         await answered(smollm2.tokenizer(), "?", "llama")
-    with pytest.raises(UserError, match=r"tokenizer is not one of the family llama-3: .*<\|begin_of_text\|>"):
+    with pytest.raises(
+        UserError, match=r"answers of the family llama-3 cannot be read with this tokenizer: .*<\|begin_of_text\|>"
+    ):
         await answered(smollm2.tokenizer(), "?", "llama-3")

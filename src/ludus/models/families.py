@@ -37,7 +37,8 @@ class FamilyReader:
         except Exception as error:  # of the package's own, which have no class in common
             first = str(error).strip().splitlines()[0]
             raise UserError(
-                f"the tokenizer is not one of the family {family}: {first}", "Set family to that of the model"
+                f"answers of the family {family} cannot be read with this tokenizer: {first}",
+                "Set family to that of the model",
             ) from error
 
     def ends(self) -> set[int]:
