@@ -20,12 +20,15 @@ class FailureKind:
     retried: Literal["busy", "server", "dropped"] | None = None
     #: whether a run stops if its first rollouts all fail so: the others would, too
     stops_run: bool = False
-    #: whether it counts against `--max-attempts` of its rollout
-    costs_attempt: bool = True
     #: whether the user's own limit ended the rollout: nothing failed
     ends_early: bool = False
     #: whether the cause of such a failure already ends with what to do
     cause_says_remedy: bool = False
+
+    @property
+    def costs_attempt(self) -> bool:
+        """Whether it counts against `--max-attempts` of its rollout."""
+        return not (self.stops_run or self.ends_early)
 
     @property
     def hint(self) -> str:
@@ -66,37 +69,25 @@ FAILURE_KINDS = {
     ),
     "drift": FailureKind("a recorded rollout does not come out the same", "Use the environment as it was then"),
     "enough": FailureKind(
-        "enough other rollouts of the task had ended",
-        "Nothing: `--enough` ended it on purpose",
-        costs_attempt=False,
-        ends_early=True,
+        "enough other rollouts of the task had ended", "Nothing: `--enough` ended it on purpose", ends_early=True
     ),
     "exhausted": FailureKind("a recorded judge has no reply left", "Record more replies"),
     "exit": FailureKind("the agent's program ended with an error", "Read the program's output in the cause"),
     "group_deadline": FailureKind(
-        "the time of the task's group was over",
-        "Raise `--group-deadline`, if you want slow rollouts",
-        costs_attempt=False,
-        ends_early=True,
+        "the time of the task's group was over", "Raise `--group-deadline`, if you want slow rollouts", ends_early=True
     ),
     "group_incomplete": FailureKind(
         "the group has too few answers to compare", "Use `--repeats 2` or more; look at what failed"
     ),
     "group_late": FailureKind("the rollout ended after its group was judged", "Raise `limits.group`"),
     "http_401": FailureKind(
-        "a server refused the key",
-        "Check the key, which comes from the environment or `env.yaml`",
-        stops_run=True,
-        costs_attempt=False,
+        "a server refused the key", "Check the key, which comes from the environment or `env.yaml`", stops_run=True
     ),
-    "http_403": FailureKind(
-        "the key may not do this", "Check what the key may do", stops_run=True, costs_attempt=False
-    ),
+    "http_403": FailureKind("the key may not do this", "Check what the key may do", stops_run=True),
     "http_404": FailureKind(
         "the server knows no such address or model",
         "Check the URL, and the name of the model if it is one",
         stops_run=True,
-        costs_attempt=False,
     ),
     **dict.fromkeys(("http_429", "http_503", "http_529"), _BUSY),
     **dict.fromkeys(("http_408", "http_425", "http_500", "http_502", "http_504"), _SERVER_FAILED),
@@ -116,7 +107,6 @@ FAILURE_KINDS = {
         "the answer needs a judge and none is set",
         "Set one: `--set resources.judge=SPEC`",
         stops_run=True,
-        costs_attempt=False,
         cause_says_remedy=True,
     ),
     "no_match": FailureKind("no row belongs to a stored rollout", "Pass the rows that the rollout was made from"),
@@ -135,28 +125,20 @@ FAILURE_KINDS = {
         "code needs a package that is missing",
         "Install it, or correct the import",
         stops_run=True,
-        costs_attempt=False,
         cause_says_remedy=True,
     ),
     "not_played": FailureKind("the model never answered", "Look at what the model sent"),
     "out_of_memory": FailureKind("the model's memory is full", "Lower `max_batch` or `max_output_tokens`"),
     "out_of_turn": FailureKind("the game is over or has not begun", "Let the agent stop when the game is over"),
     "refused": FailureKind(
-        "nothing listens at the address",
-        "Start the server, or correct its URL",
-        retried="dropped",
-        stops_run=True,
-        costs_attempt=False,
+        "nothing listens at the address", "Start the server, or correct its URL", retried="dropped", stops_run=True
     ),
     "sandbox": FailureKind(
         "the sandbox failed, and no program is to blame", "Run `ludus doctor`; `--resume` plays it again"
     ),
     "session_lost": FailureKind("the session is over", "Open a new session"),
     "stale": FailureKind(
-        "the policy has moved on too far",
-        "Nothing: `--max-staleness` ended it on purpose",
-        costs_attempt=False,
-        ends_early=True,
+        "the policy has moved on too far", "Nothing: `--max-staleness` ended it on purpose", ends_early=True
     ),
     "timeout": FailureKind("a step took longer than its limit", "Raise the limit: `--set limits.STAGE=SECONDS`"),
     "too_large": FailureKind("a reply is larger than allowed", "Raise `model.max_reply_bytes`, or mend the server"),
