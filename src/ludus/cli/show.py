@@ -146,13 +146,10 @@ class _Listed:
 
 def _parse(path: Path, number: int, line: bytes) -> Row:
     """Parse a line as a rollout; an error names the file and the line."""
-    from ludus.errors import Failure, UserError
-    from ludus.store.parsing import parse
+    from ludus.errors import UserError
+    from ludus.store.parsing import parse_at
 
-    try:
-        row = parse(line)
-    except Failure as failure:
-        raise UserError(f"{path}:{number}: {failure.cause}", _HINT) from failure
+    row = parse_at(f"{path}:{number}", line, _HINT)
     if not ("outcome" in row or isinstance(row.get("response"), dict)):
         raise UserError(f"{path}:{number}: not a rollout", _HINT)
     return row

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ludus.data.shards import Shard
-from ludus.errors import Failure, UserError, cannot_read
+from ludus.errors import UserError, cannot_read
 from ludus.record import Row, is_record
 from ludus.store.files import read_json_object
 from ludus.store.journal import open_locked
 from ludus.store.lines import StoredLines
-from ludus.store.parsing import parse
+from ludus.store.parsing import parse_at
 from ludus.store.run import differences
 from ludus.store.stored_run import StoredRun
 
@@ -73,10 +73,7 @@ class ShardJournal:
 
     def _row(self, number: int, line: bytes) -> Row:
         hint = "Remove the line, then merge again"
-        try:
-            row = parse(line)
-        except Failure as failure:
-            raise UserError(f"{self.path}:{number}: {failure.cause}", hint) from failure
+        row = parse_at(f"{self.path}:{number}", line, hint)
         if not is_record(row):
             raise UserError(f"{self.path}:{number}: not a rollout: rollout_id, task_id or outcome is missing", hint)
         return row

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from ludus.errors import Failure, Stage
+from ludus.errors import Failure, Stage, UserError
 from ludus.record import Row
 from ludus.runtime.encoding import json_error
 
@@ -26,6 +26,14 @@ def parse(line: bytes) -> Row:
     if not isinstance(row, dict):
         raise bad_row("not a JSON object")
     return row
+
+
+def parse_at(where: str, line: bytes, hint: str) -> Row:
+    """The JSON object of a line. Raises a UserError that says where the line is."""
+    try:
+        return parse(line)
+    except Failure as failure:
+        raise UserError(f"{where}: {failure.cause}", hint) from failure
 
 
 def parse_lenient(line: bytes) -> Any:

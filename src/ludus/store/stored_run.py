@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ludus.errors import Failure, UserError
+from ludus.errors import UserError
 from ludus.outcome import PASS_REWARD
 from ludus.record import Row
 from ludus.runtime.regular_files import open_regular
 from ludus.store.counting import CountedAttempts, SeenRollouts, attempt_of, name_of_row
 from ludus.store.files import Files, read_json_object, rollouts_of
 from ludus.store.lines import StoredLines
-from ludus.store.parsing import parse
+from ludus.store.parsing import parse_at
 
 if TYPE_CHECKING:
     from ludus.rollout import Rollout
@@ -202,11 +202,7 @@ def _rows(path: Path, hint: str) -> Iterator[tuple[int, bytes, Row]]:
     """All lines of a file, each with its number and its row."""
     with StoredLines(path) as lines:
         for number, line, _ in lines:
-            try:
-                row = parse(line)
-            except Failure as failure:
-                raise UserError(f"{path}:{number}: {failure.cause}", hint) from failure
-            yield number, line, row
+            yield number, line, parse_at(f"{path}:{number}", line, hint)
 
 
 def each_run_once(named: Iterable[str | Path], command: str) -> list[Path]:
