@@ -70,42 +70,34 @@ class Recorder:
                 journal.append(rollout.encode())
             except FullDisk:
                 return self.add_group([rollout])
-        if self.turns is not None:
-            self.turns.end(rollout.rollout_id)
-        self._count(rollout)
+        self._end(rollout.rollout_id, rollout)
         if rollout.error is not None:
             self._stop_if_all_fail()
         return self._sink(rollout) if self._sink is not None else None
 
     async def add_group(self, rollouts: list[Rollout]) -> None:
         """Record rollouts that were judged together, with one write: a group's members all fail, or none does."""
-        for journal, failed in ((self.rollouts, False), (self.failures, True)):
-            lines = [rollout.encode() for rollout in rollouts if (rollout.error is not None) is failed]
-            if lines and journal is not None:
-                await self._append(journal, b"\n".join(lines))
-        for rollout in rollouts:
-            if self.turns is not None:
-                self.turns.end(rollout.rollout_id)
-            self._count(rollout)
-        self._stop_if_all_fail()
+        await self._add_lines([(rollout.rollout_id, rollout, rollout.encode()) for rollout in rollouts])
         if self._sink is not None:
             for rollout in rollouts:
                 await self._sink(rollout)
 
     async def add_encoded(self, rollouts: list[EncodedRollout]) -> None:
         """Record rollouts of a worker, with one write for each journal."""
-        for journal, failed in ((self.rollouts, False), (self.failures, True)):
-            lines = [rollout.line for rollout in rollouts if (rollout.summary.error is not None) is failed]
-            if lines and journal is not None:
-                await self._append(journal, b"\n".join(lines))
-        for rollout in rollouts:
-            if self.turns is not None:
-                self.turns.end(rollout.name)
-            self._count(rollout.summary)
-        self._stop_if_all_fail()
+        await self._add_lines([(rollout.name, rollout.summary, rollout.line) for rollout in rollouts])
         if self._sink is not None:
             for rollout in rollouts:
                 await self._sink(rollout.decode(self._seed))
+
+    async def _add_lines(self, ended: list[tuple[str, Rollout, memoryview | bytes]]) -> None:
+        """Write and count rollouts that ended: the id, what is counted, and the line of each."""
+        for journal, failed in ((self.rollouts, False), (self.failures, True)):
+            lines = [line for _, rollout, line in ended if (rollout.error is not None) is failed]
+            if lines and journal is not None:
+                await self._append(journal, b"\n".join(lines))
+        for name, rollout, _ in ended:
+            self._end(name, rollout)
+        self._stop_if_all_fail()
 
     async def _append(self, journal: Journal, lines: bytes) -> None:
         """Append lines. On a full disk, retry a few times: someone may make room."""
@@ -142,7 +134,10 @@ class Recorder:
         """The end of the run: if all rollouts of a short run failed in the same way, that is an error too."""
         self._stop_if_all_fail(min(FIRST_FAILURES, self._progress.finished))
 
-    def _count(self, rollout: Rollout) -> None:
+    def _end(self, name: str, rollout: Rollout) -> None:
+        """Count a rollout that is written, and drop its saved turns."""
+        if self.turns is not None:
+            self.turns.end(name)
         self._metrics.add(rollout)
         progress = self._progress
         progress.finished += 1
