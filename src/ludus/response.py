@@ -6,7 +6,7 @@ agents and verifiers. `Items` is a list that encodes each item once, for all req
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
 import orjson
@@ -141,6 +141,11 @@ class Items(list[Item]):
         rest = Items(self[start:])
         rest._encoded = self._encoded[start:]
         return rest
+
+
+def encoded_items(output: list[Item]) -> Sequence[Any]:
+    """Items to encode. Those that are encoded already are not encoded again."""
+    return output.encoded() if isinstance(output, Items) else output
 
 
 #: Why a provider may cut off an answer. With any other reason there is no answer to judge.

@@ -10,7 +10,7 @@ from ludus.dialects.chat import to_chat
 from ludus.errors import Failure, UserError
 from ludus.outcome import UNREWARDED, Outcome, Verdict
 from ludus.record import origin_of, read_timings, read_tool_errors, read_verdict, record_row, task_row
-from ludus.response import Items, Response
+from ludus.response import Response, encoded_items
 from ludus.runtime.encoding import encode
 from ludus.runtime.failure_kinds import kind_of
 from ludus.task import Task
@@ -242,5 +242,4 @@ class Rollout:
     def _response_row(self) -> dict[str, Any] | None:
         if self.response is None or (self.error is not None and not self.response.output):
             return None
-        output: Any = self.response.output
-        return {**self.response.data, "output": output.encoded() if isinstance(output, Items) else output}
+        return {**self.response.data, "output": encoded_items(self.response.output)}

@@ -21,7 +21,7 @@ from ludus.outcome import Verdict
 from ludus.remote.http import LAST, RAISED, SEED, SESSION, Client, connect
 from ludus.remote.verdicts import failure_in, verdict_in
 from ludus.resources import Resources, ResourcesConfig
-from ludus.response import Item, Items, Response
+from ludus.response import Response, encoded_items
 from ludus.runtime.encoding import encode
 from ludus.tools import Raised, ToolError, ToolErrorKind, not_found
 
@@ -218,11 +218,6 @@ def stand_in(environment: Environment, base: type[Resources], url: str, token_en
     kind: type[Resources] = type(local.__name__, (base,), parts)
     config = RemoteConfig(url=url, token_env=token_env, compat=environment.config.compat)
     return replace(environment, resources=kind, config=config)
-
-
-def encoded_items(output: list[Item]) -> Any:
-    """Items to send. Those that are encoded already are not encoded again."""
-    return output.encoded() if isinstance(output, Items) else output
 
 
 def _complete(response: Response) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from ludus.errors import UserError
 from ludus.outcome import NAMES
 from ludus.record import Row
 from ludus.resources import Resources
-from ludus.response import Item, Items
+from ludus.response import Item, encoded_items
 from ludus.runtime.encoding import encode
 from ludus.runtime.imports import stale_files
 from ludus.runtime.redaction import redacted_settings
@@ -79,7 +79,7 @@ class Signer:
 
 def sign_output(prefix: str, output: list[Item]) -> str:
     """The receipt for the output of a response to the task of a `Signer.prefix`."""
-    return prefix + _digest(encode(output.encoded() if isinstance(output, Items) else output))
+    return prefix + _digest(encode(encoded_items(output)))
 
 
 def verifier_digest(environment: Environment) -> str:
