@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
-from ludus.dialects.conversion import Conversion
+from ludus.dialects.conversion import Conversion, Item
 
 Part = dict[str, Any]
 
@@ -43,6 +43,21 @@ def joined(parts: list[Part], text: str = "text") -> str | list[Part]:
     if len(parts) == 1 and parts[0].get("type") == text and len(parts[0]) == 2:
         return str(parts[0]["text"])
     return parts
+
+
+def add_parts(items: list[Item], role: str, parts: list[Part]) -> None:
+    """Add parts to the message at the end of a turn, or to a new one after a call, a result or a thought."""
+    if not items or items[-1]["type"] != "message":
+        items.append({"type": "message", "role": role, "content": []})
+    items[-1]["content"] += parts
+
+
+def joined_turn(items: list[Item], role: str, text: str) -> list[Item]:
+    """The items of a turn with the parts of each message `joined`; an empty message if there are none."""
+    for item in items:
+        if item["type"] == "message":
+            item["content"] = joined(item["content"], text)
+    return items or [{"type": "message", "role": role, "content": ""}]
 
 
 def part_to_chat(part: Any, path: str, conversion: Conversion) -> Part | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ludus.dialects.chat_parts import Part, joined
+from ludus.dialects.chat_parts import Part, add_parts, joined_turn
 from ludus.dialects.chat_reasoning import summary
 from ludus.dialects.conversion import Conversion, Item, has_content
 from ludus.dialects.gemini_tools import put_choice, put_config, tools_of
@@ -70,21 +70,13 @@ class _Turns:
     def _said(self, parts: list[dict[str, Any]], path: str) -> list[Item]:
         """A user's turn: messages and results of tools, in order."""
         items: list[Item] = []
-        spoken: list[Part] | None = None
         for index, part in enumerate(parts):
             here = f"{path}[{index}]"
             if "functionResponse" in part:
                 items.append(self._result(part["functionResponse"], f"{here}.functionResponse"))
-                spoken = None
-                continue
-            if spoken is None:
-                spoken = []
-                items.append({"type": "message", "role": "user", "content": spoken})
-            spoken += self._parts(part, here)
-        for item in items:
-            if item["type"] == "message":
-                item["content"] = joined(item["content"], "input_text")
-        return items or [{"type": "message", "role": "user", "content": ""}]
+            else:
+                add_parts(items, "user", self._parts(part, here))
+        return joined_turn(items, "user", "input_text")
 
     def _answered(self, parts: list[dict[str, Any]], path: str) -> list[Item]:
         """A turn of the model: thoughts, text and calls, in order."""
@@ -100,14 +92,8 @@ class _Turns:
             else:
                 text = {"type": "output_text", "text": check.text(part["text"], f"{here}.text")}
                 check.leftovers(part, _PART, here)
-                if items and items[-1]["type"] == "message":
-                    items[-1]["content"].append(text)
-                else:
-                    items.append({"type": "message", "role": "assistant", "content": [text]})
-        for item in items:
-            if item["type"] == "message":
-                item["content"] = joined(item["content"], "output_text")
-        return items or [{"type": "message", "role": "assistant", "content": ""}]
+                add_parts(items, "assistant", [text])
+        return joined_turn(items, "assistant", "output_text")
 
     def _call(self, value: Any, path: str) -> Item:
         check = self._conversion

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from ludus.dialects.chat_parts import Part, joined
+from ludus.dialects.chat_parts import Part, add_parts, joined, joined_turn
 from ludus.dialects.chat_reasoning import summary
 from ludus.dialects.conversion import Conversion, Item, has_content
 
@@ -24,21 +24,13 @@ def user_items(content: Any, role: str, path: str, conversion: Conversion) -> li
     if isinstance(content, str):
         return [{"type": "message", "role": role, "content": content}]
     items: list[Item] = []
-    spoken: list[Part] | None = None
     for index, block in enumerate(_blocks(content, path, conversion)):
         here = f"{path}[{index}]"
         if block.get("type") == "tool_result":
             items.append(_output(block, here, conversion))
-            spoken = None
-            continue
-        if spoken is None:
-            spoken = []
-            items.append({"type": "message", "role": role, "content": spoken})
-        spoken += _parts(block, here, conversion)
-    for item in items:
-        if item["type"] == "message":
-            item["content"] = joined(item["content"], "input_text")
-    return items or [{"type": "message", "role": role, "content": ""}]
+        else:
+            add_parts(items, role, _parts(block, here, conversion))
+    return joined_turn(items, role, "input_text")
 
 
 def assistant_items(content: Any, path: str, conversion: Conversion) -> list[Item]:
@@ -51,20 +43,14 @@ def assistant_items(content: Any, path: str, conversion: Conversion) -> list[Ite
         if kind == "text":
             text = {"type": "output_text", "text": conversion.text(block.get("text"), f"{here}.text")}
             conversion.leftovers(block, _TEXT, here)
-            if items and items[-1]["type"] == "message":
-                items[-1]["content"].append(text)
-            else:
-                items.append({"type": "message", "role": "assistant", "content": [text]})
+            add_parts(items, "assistant", [text])
         elif kind in ("thinking", "redacted_thinking"):
             items.append(_reasoning(block, here, conversion))
         elif kind == "tool_use":
             items.append(_call(block, here, conversion))
         else:
             conversion.lose(here, f"Responses has no place for a block of type {kind!s:.60}")
-    for item in items:
-        if item["type"] == "message":
-            item["content"] = joined(item["content"], "output_text")
-    return items or [{"type": "message", "role": "assistant", "content": ""}]
+    return joined_turn(items, "assistant", "output_text")
 
 
 def _parts(block: Block, path: str, conversion: Conversion) -> list[Part]:
