@@ -102,7 +102,8 @@ class Forwarding:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or forward it to the worker that holds its session."""
         incoming = Incoming(scope, receive, scope["method"], scope["path"])
-        owner = _worker_in(self._session_of(incoming))
+        session = self._session_of(incoming) or ""
+        owner = whole_number(session.partition(".")[0], digits=5)
         if owner is None or owner == self._worker:
             await self._app(scope, receive, send)
             return
@@ -142,7 +143,3 @@ def _text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
-
-
-def _worker_in(session: str | None) -> int | None:
-    return whole_number((session or "").partition(".")[0], digits=5)

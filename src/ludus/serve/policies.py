@@ -111,12 +111,8 @@ def _model(policy: Policy, tokens: bool) -> OpenAIModel:
     return model
 
 
-def is_under(url: str, prefix: str) -> bool:
-    """Whether a URL equals a prefix or lies below it. A prefix with neither port nor path allows any port."""
-    return _is_under(_normal(urlsplit(url)), _normal(urlsplit(prefix)))
-
-
 def _is_under(url: SplitResult, prefix: SplitResult) -> bool:
+    """Whether a URL equals a prefix or lies below it. A prefix with neither port nor path allows any port."""
     if "@" in url.netloc or url.query or url.fragment:
         return False
     if (url.scheme, url.hostname) != (prefix.scheme, prefix.hostname):

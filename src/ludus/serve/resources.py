@@ -190,7 +190,10 @@ class ResourcesApp(App):
         """Play one turn of a game: the model's answer comes in, the next observation goes out."""
         body = incoming.json()
         response = self._response(body)
-        with self.sessions.use(self._required_session(incoming)) as session:
+        session_id = self.session_name(incoming)
+        if session_id is None:
+            raise Refusal(400, "no session is open: POST /reset with the row first")
+        with self.sessions.use(session_id) as session:
             game = session.resources
             assert isinstance(game, Game)
             done = await step("tool", self.environment.limits.tool, game.advance(session.task, response))
@@ -246,12 +249,6 @@ class ResourcesApp(App):
     def session_name(self, incoming: Incoming) -> str | None:
         """The id of the session that a request names."""
         return incoming.header(SESSION_HEADER) or incoming.cookie(self.cookie) or incoming.header(TOKEN_HEADER.encode())
-
-    def _required_session(self, incoming: Incoming) -> str:
-        session_id = self.session_name(incoming)
-        if session_id is None:
-            raise Refusal(400, "no session is open: POST /reset with the row first")
-        return session_id
 
     def _seed_of(self, incoming: Incoming, row: dict[str, Any]) -> int:
         seed = requested_seed(incoming)

@@ -66,7 +66,9 @@ class Site:
         applications = await self.open()
         self.waiting_for = "its sockets"
         for name, app in applications.items():
-            await self._listen(app, sockets[name])
+            serving = Listening(app, sockets[name], channels=self.plan.workers == 1)
+            self._listening.append(serving)
+            await serving.begin()
         self.waiting_for = ""
 
     async def open(self) -> dict[str, Any]:
@@ -77,7 +79,9 @@ class Site:
         for server in servers:
             if server.kind == "responses_api_models":
                 self.waiting_for = f"model {server.name}"
-                self._models[server.name] = await self._open_model(server)
+                model = model_of(server)
+                model.capture_tokens = plan.tokens
+                self._models[server.name] = await stack.enter_async_context(model)
         for server in servers:
             self.waiting_for = f"{server.name}"
             self.apps[server.name] = await self._app(server)
@@ -93,16 +97,6 @@ class Site:
             applications[server.name] = app
         return applications
 
-    async def _listen(self, app: Any, listening: socket.socket) -> None:
-        serving = Listening(app, listening, channels=self.plan.workers == 1)
-        self._listening.append(serving)
-        await serving.begin()
-
-    async def _open_model(self, server: Server) -> Model:
-        model = model_of(server)
-        model.capture_tokens = self.plan.tokens
-        return await self._stack.enter_async_context(model)
-
     async def _app(self, server: Server) -> App:
         plan = self.plan
         if server.kind == "responses_api_models":
@@ -111,7 +105,10 @@ class Site:
         shared = await self._open_shared(server, environment)
         if server.kind == "resources_servers":
             if (own := environment.resources.application(shared, self._guard)) is not None:
-                return self._only_worker(own, server)
+                if plan.workers > 1:
+                    cause = f"{server.name} keeps its sessions in one process, and {plan.workers} are asked for"
+                    raise UserError(cause, "Leave --workers out")
+                return own
             lease = Lease(idle=plan.idle_seconds, max_sessions=-(-plan.max_sessions // plan.workers))  # rounded up
             return ResourcesApp(
                 environment, shared, instance=server.name, guard=self._guard, lease=lease, worker=self.worker
@@ -123,12 +120,6 @@ class Site:
         agent = await self._open_agent(server, environment)
         player = Player(environment, shared, agent, model, tokens=plan.tokens)
         return AgentApp(player, guard=self._guard, allowed_policies=policies, tokens=plan.tokens)
-
-    def _only_worker(self, app: App, server: Server) -> App:
-        if self.plan.workers > 1:
-            cause = f"{server.name} keeps its sessions in one process, and {self.plan.workers} are asked for"
-            raise UserError(cause, "Leave --workers out")
-        return app
 
     async def _open_shared(self, server: Server, environment: Environment) -> Any:
         """The shared object of an environment's sessions. Servers use the same one if their resources are the same."""
