@@ -42,7 +42,7 @@ def csv_lines(name: str, file: io.BufferedReader, delimiter: str | None, max_siz
         if values is None:
             return
         where, start = f"{name}:{start}", lines.number + 1
-        lines.row_ended()
+        lines.row_end = lines.number
         if not values:
             blanks += 1
             if blanks >= _BLANKS:
@@ -64,7 +64,7 @@ class _Lines:
     def __init__(self, name: str, file: io.BufferedReader, max_size: int) -> None:
         self._name, self._file, self._max_size = name, file, max_size
         self.number = 0  # of the last line
-        self._before = 0  # last line of the previous row
+        self.row_end = 0  # the last line of the previous row
 
     def __iter__(self) -> _Lines:
         return self
@@ -74,21 +74,17 @@ class _Lines:
             return line
         raise StopIteration
 
-    def row_ended(self) -> None:
-        """The last line is the last line of its row."""
-        self._before = self.number
-
     def skip_blank(self) -> None:
         """Skip the blank lines that follow a row."""
         self.number += skip_blank_lines(self._file)
-        self._before = self.number
+        self.row_end = self.number
 
     def readline(self) -> str:
         """The next line; empty at the end."""
         line = self._file.readline(self._max_size + 1)
         self.number += 1
-        if self.number - self._before > _MAX_LINES:
-            where = f"{self._name}:{self._before + 1}"
+        if self.number - self.row_end > _MAX_LINES:
+            where = f"{self._name}:{self.row_end + 1}"
             raise UserError(f"{where}: a quote is not closed within {_MAX_LINES:,} lines", _QUOTES)
         if len(line) > self._max_size:
             where = f"{self._name}:{self.number}"

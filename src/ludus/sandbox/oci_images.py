@@ -74,7 +74,9 @@ class ImageStore:
         if unpacked is not None:
             return unpacked
         if image.startswith(BUILT):
-            return self.built(image) or _pruned(image)
+            if (built := self.built(image)) is not None:
+                return built
+            raise SandboxError(f"the image {image} is not in the cache any more: run the task again, which builds it")
         if image.startswith(("/", "./", "../")):
             raise SandboxError(f"no such image: {image} is neither a folder nor a tar archive")
         return await self._from_engine(image)
@@ -184,10 +186,6 @@ class ImageStore:
 
 def _default_cache() -> Path:
     return cache_folder() / "images"
-
-
-def _pruned(image: str) -> UnpackedImage:
-    raise SandboxError(f"the image {image} is not in the cache any more: run the task again, which builds it")
 
 
 def _run_tar(archive: IO[bytes], root: Path, name: str, lock: int) -> None:

@@ -159,7 +159,7 @@ def _spawn(
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=fds,
-            env={"PATH": "/usr/bin:/bin", "PYTHONHOME": seen, **_library_variable(folder)},
+            env={"PATH": "/usr/bin:/bin", "PYTHONHOME": seen, **library_variable(str(folder / "libraries"))},
         )
     finally:
         for fd in fds:
@@ -197,15 +197,11 @@ def _link(spec: SandboxSpec, folder: Path, stage: Stage) -> Iterator[str]:
             yield seen
 
 
-def _library_variable(folder: Path) -> dict[str, str]:
-    return library_variable(str(folder / "libraries"))
-
-
 def _setup(spec: SandboxSpec, folder: Path, user: int | None, prefix: str) -> dict[str, Any]:
     home, tmp, modules = str(folder / "home"), str(folder / "tmp"), str(folder / "packages")
     environment = program_environment(spec)
     environment |= {"HOME": home, "TMPDIR": tmp, "PATH": environment["PATH"].replace(_PREFIX, prefix, 1)}
-    environment |= _library_variable(folder)
+    environment |= library_variable(str(folder / "libraries"))
     if spec.packages:
         environment["PYTHONPATH"] = modules
     message = setup_message(spec, [home, tmp], [modules] if spec.packages else [])

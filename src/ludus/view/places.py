@@ -74,12 +74,10 @@ def _below(path: Path, depth: int) -> Iterator[ViewedRun]:
     for entry in entries:
         if entry.is_file() and entry.name.endswith(".run.json"):  # of a collection with --output X.jsonl
             yield ViewedRun(path / f"{entry.name.removesuffix('.run.json')}.jsonl")
-        elif depth and entry.is_dir(follow_symlinks=False) and not _is_skipped(entry.name):
+        elif entry.name.startswith(".") or entry.name in _SKIPPED:
+            continue
+        elif depth and entry.is_dir(follow_symlinks=False):
             yield from _below(path / entry.name, depth - 1)
-
-
-def _is_skipped(name: str) -> bool:
-    return name.startswith(".") or name in _SKIPPED
 
 
 def folders_of(names: Iterable[str]) -> list[dict[str, Any]]:
