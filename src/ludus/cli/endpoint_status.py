@@ -71,27 +71,15 @@ def _figures(before: ServerLoad | None, now: ServerLoad | None) -> dict[str, Any
 
 def show(console: Any, status: dict[str, Any]) -> None:
     """Print the state as a table, and what limits the run as a sentence."""
-    from rich.table import Table
-
-    from ludus.cli.screen import emit, print_unbroken, text
+    from ludus.cli.screen import emit, plain_table, print_unbroken, text
 
     if "total" in status:
         stages = ", ".join(f"{stage} {count}" for stage, count in status["stages"].items()) or "none"
         limit = f"{status['limit']}{' (auto)' if status['adaptive'] else ''}"
         emit(console, text(f"{status['done']:,} of {status['total']:,} rollouts; in flight: {stages}; limit {limit}"))
-    table = Table(box=None, pad_edge=False)
-    for column in (
-        "endpoint",
-        "running",
-        "waiting",
-        "KV cache",
-        "preempted",
-        "prefix hits",
-        "tokens/s",
-        "ours",
-        "moved",
-    ):
-        table.add_column(column, overflow="fold")
+    table = plain_table(
+        "endpoint", "running", "waiting", "KV cache", "preempted", "prefix hits", "tokens/s", "ours", "moved"
+    )
     for endpoint in status["endpoints"]:
         whole = (_whole(endpoint.get(name)) for name in ("running", "waiting"))
         cells = [endpoint["url"], *whole, _share(endpoint.get("cache")), _whole(endpoint.get("preempted"))]

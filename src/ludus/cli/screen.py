@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ludus.collection.table import tool_errors, with_place
@@ -53,6 +53,11 @@ def facts_table(title: str, facts: Iterable[tuple[str, object]]) -> Table:
     for name, value in facts:
         table.add_row(text(name), text(f"{value:,}" if isinstance(value, int) else value))
     return table
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines."""
+    return Table(*(Column(name, overflow="fold") for name in columns), box=None, pad_edge=False)
 
 
 def print_unbroken(console: Console, table: Table) -> None:

@@ -161,7 +161,7 @@ async def _report_waiting(serving: Serving) -> None:
 
 def show_addresses(serving: Serving, as_json: bool) -> None:
     """Print the servers and their URLs."""
-    from ludus.cli.screen import print_unbroken, safe_json, stdout_console
+    from ludus.cli.screen import plain_table, print_unbroken, safe_json, stdout_console
 
     plan = serving.plan
     rows: list[dict[str, Any]] = [
@@ -172,12 +172,8 @@ def show_addresses(serving: Serving, as_json: bool) -> None:
     if as_json:
         print(safe_json({"ready": True, "workers": plan.workers, "servers": rows}, indent=None), flush=True)
         return
-    from rich.table import Table
-
     console = stdout_console()
-    table = Table(box=None, pad_edge=False)
-    for column in ("server", "kind", "address"):
-        table.add_column(column, overflow="fold")
+    table = plain_table("server", "kind", "address")
     for row in rows:
         table.add_row(row["name"], KINDS[row["kind"]], row["url"])
     print_unbroken(console, table)

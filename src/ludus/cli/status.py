@@ -79,14 +79,10 @@ async def _health(server: dict[str, Any], token_env: str) -> dict[str, Any]:
 
 
 def _show(console: Any, health: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from ludus.cli.screen import emit, print_unbroken, text
+    from ludus.cli.screen import emit, plain_table, print_unbroken, text
     from ludus.cli.serve import KINDS
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("server", "kind", "address", "status", "sessions"):
-        table.add_column(column, overflow="fold")
+    table = plain_table("server", "kind", "address", "status", "sessions")
     for server in health["servers"]:
         sessions = server.get("sessions_open")
         in_worker = f" in worker {server['worker']}" if "worker" in server else ""

@@ -126,7 +126,8 @@ class ResourcesApp(App):
         name = incoming.path[1:]
         if not name:
             raise Refusal(404, "Not Found")
-        if name not in self.environment.resources.toolbox and not self._decides_tools_in_call:
+        resources = self.environment.resources  # an own `call` may have tools outside its toolbox
+        if name not in resources.toolbox and resources.call is Resources.call:
             return Reply(not_found().encode(), 404)
         arguments = incoming.body.decode("utf-8", "replace")
         named = incoming.header(SESSION_HEADER)  # a client that sends it needs no session headers in the reply
@@ -205,11 +206,6 @@ class ResourcesApp(App):
         ends = {"terminated": done.terminated, "truncated": done.truncated}
         reply = {"observation": done.observation, "reward": done.reward, **ends, "info": info}
         return Reply(encode(reply), headers=self._session_headers(session))
-
-    @property
-    def _decides_tools_in_call(self) -> bool:
-        """Whether the environment overrides `call`: then it may have tools outside its toolbox."""
-        return self.environment.resources.call is not Resources.call
 
     async def _seed(self, incoming: Incoming, row: dict[str, Any]) -> Session:
         session_id = self.session_name(incoming)
