@@ -18,8 +18,9 @@ from typing import Any
 
 from ludus.errors import Failure
 from ludus.outcome import Verdict
+from ludus.record import is_input
 from ludus.resources import Resources
-from ludus.response import Item, Response, function_call_output, is_message, texts_of
+from ludus.response import Item, Response, function_call_output, texts_of
 from ludus.runtime.signatures import def_or_async
 from ludus.runtime.threads import awaited
 from ludus.tools import not_found
@@ -222,7 +223,7 @@ class GameRecord:
         while self.at < len(items) and _is_output(items[self.at]):
             self.at += 1
         next_is_empty = self._sizes is not None and len(self._sizes) > 0 and self._sizes[0] == 0
-        if self.at < len(items) and _is_shown(items[self.at]) and (expects_message or not next_is_empty):
+        if self.at < len(items) and is_input(items[self.at]) and (expects_message or not next_is_empty):
             self.at += 1
         return items[start : self.at]
 
@@ -239,7 +240,7 @@ class GameRecord:
         else:
             if start == len(items):
                 return None
-            while self.at < len(items) and not _is_shown(items[self.at]):
+            while self.at < len(items) and not is_input(items[self.at]):
                 self.at += 1
         answer = items[start : self.at]
         if self.at == len(items):
@@ -249,11 +250,6 @@ class GameRecord:
 
 def _is_output(item: Item) -> bool:
     return item.get("type") == "function_call_output"
-
-
-def _is_shown(item: Item) -> bool:
-    """Whether the game showed an item to the model. All other items were written by the model."""
-    return _is_output(item) or (item.get("type", "message") == "message" and not is_message(item))
 
 
 def _text_of(items: list[Item]) -> str:

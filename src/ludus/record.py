@@ -83,6 +83,12 @@ def read_verdict(row: Row, names: Iterable[str]) -> Verdict:
     return verdict
 
 
+def is_input(item: Row) -> bool:
+    """Whether an item of a response is input to the model: a tool output, a user or system message."""
+    kind, role = item.get("type", "message"), item.get("role", "assistant")
+    return bool(kind == "function_call_output" or (kind == "message" and role != "assistant"))
+
+
 def read_tool_errors(row: Row) -> list[Row]:
     """The exceptions of tools in a record. Rows of other programs may hold anything under that name."""
     errors = row.get("tool_errors")

@@ -346,6 +346,12 @@ def is_message(item: Item) -> bool:
     return item.get("type") in ("message", None) and item.get("role", "assistant") == "assistant"
 
 
+def is_reply(item: Item) -> bool:
+    """Whether the model was shown an item, and did not write it."""
+    kind = str(item.get("type") or "message")
+    return kind.endswith("_output") or (kind == "message" and not is_message(item))
+
+
 def texts_of(item: Item) -> str:
     """The text of a message item, whether its content is a string or parts."""
     content = item.get("content")

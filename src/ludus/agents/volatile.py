@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ludus.agents.echoes import content_of
-from ludus.response import Item
+from ludus.response import Item, is_reply
 
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _TIME = r"\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
@@ -42,7 +42,7 @@ class VolatileText:
     def content(self, item: Item) -> tuple[Any, ...]:
         """What an item says, without its volatile text. The model's own items keep all of their text."""
         content = content_of(item)
-        if not _is_by_program(item):
+        if not is_reply(item):
             return content
         return tuple(self._masked(part) if isinstance(part, str) else part for part in content)
 
@@ -50,8 +50,3 @@ class VolatileText:
         for number, pattern in enumerate(self._patterns):
             text = pattern.sub(f"{_MASK}{number}{_MASK}", text)
         return text
-
-
-def _is_by_program(item: Item) -> bool:
-    kind = str(item.get("type", "message"))
-    return kind.endswith("_output") or (kind == "message" and item.get("role", "assistant") != "assistant")

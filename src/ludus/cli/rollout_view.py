@@ -25,6 +25,7 @@ from ludus.cli.screen import (
     text,
 )
 from ludus.outcome import UNREWARDED
+from ludus.record import is_input
 
 Row = dict[str, Any]
 
@@ -157,18 +158,12 @@ def _turn_rewards(row: Row, output: list[Row]) -> dict[int, Any]:
         size = call.get("items")
         if not isinstance(size, int):
             return {}
-        while at < len(output) and _is_input(output[at]):
+        while at < len(output) and is_input(output[at]):
             at += 1
         at += size
         if size:
             ends[at - 1] = reward
     return ends
-
-
-def _is_input(item: Row) -> bool:
-    """Whether an item is input to the model: a tool output, a user or system message."""
-    kind, role = item.get("type", "message"), item.get("role", "assistant")
-    return bool(kind == "function_call_output" or (kind == "message" and role != "assistant"))
 
 
 def _record(row: Row) -> Row:

@@ -30,8 +30,8 @@ def split_files(name: str, files: list[str], configs: Any, wanted: str | None) -
         raise UserError(f"{name} has no files of rows", f"Ludus reads {known}, and these as .gz or .zst")
     config, split = _parse(wanted, splits_of)
     if config is None:
-        config = _default_config(splits_of)
-    if config is None or (split is not None and split not in splits_of[config]):
+        config = next(iter(splits_of)) if len(splits_of) == 1 else "default"
+    if config not in splits_of or (split is not None and split not in splits_of[config]):
         raise _unknown(name, splits_of, wanted)
     splits = splits_of[config]
     if split is None:
@@ -49,10 +49,6 @@ def _parse(wanted: str | None, splits_of: Splits) -> tuple[str | None, str | Non
     if slash and config in splits_of:
         return config, split
     return (wanted, None) if wanted in splits_of else (None, wanted)
-
-
-def _default_config(splits_of: Splits) -> str | None:
-    return next(iter(splits_of)) if len(splits_of) == 1 else "default" if "default" in splits_of else None
 
 
 def _unknown(name: str, splits_of: Splits, wanted: str | None) -> UserError:

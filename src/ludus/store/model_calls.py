@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ludus.response import Item, is_message
+from ludus.response import Item, is_reply
 
 
 def sizes_of(model_calls: Any) -> list[int] | None:
@@ -42,13 +42,7 @@ def _after_replies(output: list[Item], at: int, call: dict[str, Any]) -> int:
     if isinstance(call.get("at"), int):
         return int(call["at"])
     messages = 0
-    while 0 <= at < len(output) and _is_reply(output[at]) and (call["items"] or not messages):
+    while 0 <= at < len(output) and is_reply(output[at]) and (call["items"] or not messages):
         messages += output[at].get("type") in ("message", None)
         at += 1
     return at
-
-
-def _is_reply(item: Item) -> bool:
-    """Whether the model was shown an item, and did not write it."""
-    kind = str(item.get("type") or "message")
-    return kind.endswith("_output") or (kind == "message" and not is_message(item))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from math import exp, log
 from typing import Any
 
-from ludus.record import Row
+from ludus.record import Row, is_input
 from ludus.store.statistics import finite_number
 from ludus.view.facts import items_of
 
@@ -39,7 +39,7 @@ def answer_logprobs(row: Row) -> list[list[Row]]:
     for call in items_of(row.get("model_calls")):
         if type(call.get("at")) is int and call["at"] >= 0:
             at = call["at"]
-        while at < len(output) and _is_input(output[at]):
+        while at < len(output) and is_input(output[at]):
             at += 1
         count = call.get("items")
         count = count if isinstance(count, int) and count > 0 else 0
@@ -69,12 +69,6 @@ def _entries(items: list[Row]) -> Iterator[Row]:
             entries = items_of(part.get("logprobs"))[:left]
             left -= len(entries)
             yield from entries
-
-
-def _is_input(item: Row) -> bool:
-    if item.get("type", "message") == "message":
-        return bool(item.get("role", "assistant") != "assistant")
-    return bool(item.get("type") == "function_call_output")
 
 
 def mean(values: list[Any]) -> float | None:

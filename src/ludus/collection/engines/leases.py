@@ -160,9 +160,9 @@ class HandOut:
         if work is None:
             return None
         if len(work.repeats) > at_most and not self.whole_tasks and not work.environment.resources.by_group:
-            first, rest = _divided(work, at_most)
-            self._next = rest
-            return first, {}
+            repeats = list(work.repeats.items())
+            self._next = replace(work, repeats=dict(repeats[at_most:]))
+            return replace(work, repeats=dict(repeats[:at_most])), {}
         return work, {}
 
     @property
@@ -186,8 +186,3 @@ class HandOut:
 
 def _most(deaths: dict[int, Deaths]) -> int:
     return max((death.workers for death in deaths.values()), default=0)
-
-
-def _divided(work: TaskWork, first: int) -> tuple[TaskWork, TaskWork]:
-    repeats = list(work.repeats.items())
-    return replace(work, repeats=dict(repeats[:first])), replace(work, repeats=dict(repeats[first:]))
