@@ -110,15 +110,10 @@ class Display:
             if stopping and (sessions := slow_to_close(collector)):
                 said_stopping = True
                 self.say(f"stopping: {sessions} sessions are being closed. Ctrl-C again leaves them open")
-            self._say_notices(collector)
+            while collector.progress.notices:  # what happened to worker processes
+                self.say(f"warning: {collector.progress.notices.pop(0)}")
             self.refresh(lambda: _bar(collector, self.console.width), lambda: ", ".join(_parts(collector)))
             self.warn_of_stall(idle_seconds(collector), lambda idle: stall(collector, idle))
-
-    def _say_notices(self, collector: Collector) -> None:
-        """Print what happened to worker processes."""
-        notices = collector.progress.notices
-        while notices:
-            self.say(f"warning: {notices.pop(0)}")
 
     def warn_of_blocking(self, collector: Collector) -> None:
         """Say once which code blocks the event loop.
@@ -203,7 +198,9 @@ def _parts(collector: Collector) -> list[str]:
     done = min(metrics.dispatched, progress.total)  # a resumed run may hold more: its input was longer
     if not progress.finished:
         parts = [f"{done}/{progress.total} done", waits_of(collector)]
-        return [*parts, *_reading_speed(collector)]
+        if speed := collector.engine.model_stats().get("prompt_tokens_per_second"):  # of an embedded model
+            parts.append(f"the model reads {speed:.0f} tokens/s")
+        return parts
     parts = [f"{done}/{progress.total} done", f"{metrics.counts['failed']} failed"]
     parts.append(f"reward {reward:.3f}" if reward is not None else "reward -")
     parts.append(f"{pace:.1f} rollouts/s")
@@ -211,12 +208,6 @@ def _parts(collector: Collector) -> list[str]:
         parts.append(f"{tokens:.0f} tokens/s")
     parts.append(f"{clock(left)} left" if left is not None else "- left")
     return parts
-
-
-def _reading_speed(collector: Collector) -> list[str]:
-    """How fast an embedded model reads prompts, as far as it says so."""
-    speed = collector.engine.model_stats().get("prompt_tokens_per_second")
-    return [f"the model reads {speed:.0f} tokens/s"] if speed else []
 
 
 def _bar(collector: Collector, width: int) -> Table:

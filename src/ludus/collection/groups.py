@@ -108,9 +108,7 @@ class IncompleteGroups:
     def clear(self) -> None:
         """Close all groups and drop their waiting rollouts."""
         for group in self.by_task.values():
-            if group.timer is not None:
-                group.timer.cancel()
-            group.closed = True
+            self._close(group)
         self.by_task.clear()
 
     def _expire(self, group: Group) -> None:
@@ -118,6 +116,7 @@ class IncompleteGroups:
             self._expired(group)
 
     def _close(self, group: Group) -> Group | None:
+        """Returns the group if it has members to judge."""
         group.closed = True
         if group.timer is not None:
             group.timer.cancel()

@@ -30,7 +30,8 @@ def threads_of(row: Row) -> list[dict[str, Any]]:
             "calls": len(thread.calls),
             "items": len(thread.items),
             "asked": _asked(thread),
-            "restored": restored_in(thread.calls),
+            # items of the prompts that the model got as it wrote them, and not as the program repeated them
+            "restored": sum(call["restored"] for call in thread.calls if type(call.get("restored")) is int),
             "reward": rewards.get(thread.name),
         }
         for thread in read_threads(row)[:MAX_THREADS]
@@ -46,11 +47,6 @@ def thread_items(row: Row, name: str) -> tuple[list[Row], list[Row]]:
     before = [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
     calls = [{**call, "at": call["at"] + len(before)} for call in thread.calls if isinstance(call.get("at"), int)]
     return [*before, *thread.items], calls
-
-
-def restored_in(calls: list[Row]) -> int:
-    """How many items of these calls' prompts the model got as it wrote them, and not as the program repeated them."""
-    return sum(call["restored"] for call in calls if type(call.get("restored")) is int)
 
 
 def restored_counts(row: Row) -> dict[str, str]:

@@ -12,7 +12,6 @@ from ludus.view.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from ludus.store.prices import Price
-    from ludus.view.play import PlayRoom
 
 HOST = "127.0.0.1"
 
@@ -37,7 +36,12 @@ class Viewer:
     ) -> None:
         self.runs = LiveRuns(paths, prices or {})
         decoder = Tokenizer(tokenizer) if tokenizer is not None else None
-        self.app = ViewApp(self.runs, decoder, _play_room(play, play_model))
+        room = None
+        if play:
+            from ludus.view.play import PlayRoom
+
+            room = PlayRoom(play, play_model)
+        self.app = ViewApp(self.runs, decoder, room)
         self._socket = bind("ludus view", HOST, port)
         self.url = address(HOST, self._socket.getsockname()[1])
         self._listening = Listening(self.app, self._socket)
@@ -57,11 +61,3 @@ class Viewer:
             await self.app.play.close()
         await self._listening.stop()
         self.runs.stop()
-
-
-def _play_room(environments: list[str] | None, model: str | None) -> PlayRoom | None:
-    if not environments:
-        return None
-    from ludus.view.play import PlayRoom
-
-    return PlayRoom(environments, model)
