@@ -26,8 +26,9 @@ class SimpleAgent(Agent):
 
     async def act(self, episode: Episode) -> str:
         """Play one rollout."""
-        silent = _starts_silent(episode)
-        for _ in range(len(episode.calls), self.config.max_steps):
+        before = episode.calls  # of a continued episode, whose last turn may hold only reasoning, or nothing
+        silent = bool(before) and (before[-1]["items"] == 0 or episode.items[-1].get("type") == "reasoning")
+        for _ in range(len(before), self.config.max_steps):
             response = await episode.ask()
             if response.incomplete_reason is not None:
                 return response.incomplete_reason  # run no calls: the arguments may be cut off
@@ -41,9 +42,3 @@ class SimpleAgent(Agent):
             else:
                 silent = True  # only reasoning: the model may answer if asked once more
         return "max_steps"
-
-
-def _starts_silent(episode: Episode) -> bool:
-    """Whether the last turn of a continued episode held only reasoning, or nothing."""
-    calls = episode.calls
-    return bool(calls) and (calls[-1]["items"] == 0 or episode.items[-1].get("type") == "reasoning")

@@ -35,7 +35,12 @@ def compare(
     if comparison is None:
         raise UserError(f"no task has a reward in both {a} and {b}", "Collect both from the same rows")
     sides = {name: _side(*pair) for name, pair in (("a", scores), ("b", scores[::-1]))}
-    warnings = warnings_about(*scores) + _missing_rewards(comparison, sides)
+    warnings = warnings_about(*scores)
+    lost = max(side["tasks_without_reward"] for side in sides.values())
+    if lost * 100 > comparison.tasks:
+        warnings.append(
+            f"up to {lost:,} tasks are left out because A or B has no reward for them; they may be the hard ones"
+        )
     rewards = {"a": scores[0].reward, "b": scores[1].reward}
     if json_:
         print(safe_json(_as_json(comparison, {"a": str(a), "b": str(b)}, sides, rewards, warnings)))
@@ -66,13 +71,6 @@ def _mean(reward: dict[str, Any]) -> str:
         return "-"
     spread = f" ({say(reward['ci95'][0])} to {say(reward['ci95'][1])})" if reward["ci95"] else ""
     return f"{say(reward['mean'])}{spread}"
-
-
-def _missing_rewards(comparison: Comparison, sides: dict[str, dict[str, int]]) -> list[str]:
-    lost = max(side["tasks_without_reward"] for side in sides.values())
-    if lost * 100 <= comparison.tasks:
-        return []
-    return [f"up to {lost:,} tasks are left out because A or B has no reward for them; they may be the hard ones"]
 
 
 def _as_json(

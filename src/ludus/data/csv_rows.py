@@ -31,7 +31,8 @@ def csv_lines(name: str, file: io.BufferedReader, delimiter: str | None, max_siz
         csv.field_size_limit(max_size)
     lines = _Lines(name, file, max_size)
     header = lines.readline()
-    reader = csv.reader(itertools.chain([header], lines), delimiter=delimiter or _delimiter(header), strict=True)
+    delimiter = delimiter or next((mark for mark in (",", "\t", ";") if mark in header), ",")
+    reader = csv.reader(itertools.chain([header], lines), delimiter=delimiter, strict=True)
     columns: list[str] | None = None
     start, blanks = 1, 0
     while True:
@@ -94,10 +95,6 @@ class _Lines:
         except UnicodeDecodeError as error:
             cause = f"{self._name}:{self.number}: not UTF-8: {error.reason} at byte {error.start + 1} of the line"
             raise UserError(cause, "Convert the file: iconv -f LATIN1 -t UTF-8 FILE > NEW") from error
-
-
-def _delimiter(header: str) -> str:
-    return next((mark for mark in (",", "\t", ";") if mark in header), ",")
 
 
 def _columns(where: str, names: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ chat completion.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ludus.dialects.chat_items import is_assistant, kind_of
@@ -165,14 +166,10 @@ def answer_to_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None
     cut_off = reason_to(response, _FINISH, "length", conversion)
     turn = AssistantTurn(style, conversion)
     items = conversion.objects(response.get("output"), "output")
-    for index, item in enumerate(items):
-        kind, path = kind_of(item), f"output[{index}]"
-        if not is_assistant(kind, item):
-            conversion.lose(path, f"a chat completion has no place for an item of type {kind:.60}")
-            continue
+    for index, kind, item in written(items, conversion):
         if cut_off and index == len(items) - 1 and (kind != "reasoning" or style.reasoning != "think"):
             item = {key: value for key, value in item.items() if key != "status"}  # finish_reason replaces it
-        turn.add(kind, item, path)
+        turn.add(kind, item, f"output[{index}]")
     annotations, logprobs = _notes(turn, conversion)
     message = (turn.finished() or [{"role": "assistant", "content": None}])[0]
     if isinstance(message["content"], list):
@@ -196,6 +193,16 @@ def answer_to_chat(data: Any, *, style: ChatStyle = OPEN, lost: list[str] | None
         "choices": [choice],
         "usage": _usage(response.get("usage"), _TO_CHAT, conversion),
     }
+
+
+def written(output: list[Item], conversion: Conversion) -> Iterator[tuple[int, str, Item]]:
+    """The items of an answer that a model writes, each with its index and its kind. Others are listed as lost."""
+    for index, item in enumerate(output):
+        kind = kind_of(item)
+        if is_assistant(kind, item):
+            yield index, kind, item
+        else:
+            conversion.lose(f"output[{index}]", f"{conversion.target} has no place for an item of type {kind:.60}")
 
 
 def reason_to(response: dict[str, Any], reasons: dict[str, str], default: str, conversion: Conversion) -> str | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ludus.dialects.chat_answer import reason_to
-from ludus.dialects.chat_items import is_assistant, kind_of
+from ludus.dialects.chat_answer import reason_to, written
 from ludus.dialects.chat_reasoning import one_text
 from ludus.dialects.conversion import Conversion, Item
 
@@ -19,12 +18,8 @@ def answer_to_gemini(data: Any, *, lost: list[str] | None = None) -> dict[str, A
     conversion = Conversion("bad_request", "Gemini", lost)
     response = conversion.object(data, "response")
     parts: list[dict[str, Any]] = []
-    for index, item in enumerate(conversion.objects(response.get("output"), "output")):
-        kind, path = kind_of(item), f"output[{index}]"
-        if not is_assistant(kind, item):
-            conversion.lose(path, f"Gemini has no place for an item of type {kind:.60}")
-            continue
-        parts += _PARTS[kind](item, path, conversion)
+    for index, kind, item in written(conversion.objects(response.get("output"), "output"), conversion):
+        parts += _PARTS[kind](item, f"output[{index}]", conversion)
     reason = reason_to(response, _REASONS, "MAX_TOKENS", conversion) or "STOP"
     candidate = {"content": {"role": "model", "parts": parts}, "finishReason": reason, "index": 0}
     return {

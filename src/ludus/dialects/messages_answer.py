@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ludus.dialects.chat_answer import ECHOED_FIELDS, RESPONSE_FIELDS, as_output, reason_to, response_object
-from ludus.dialects.chat_items import is_assistant, kind_of
+from ludus.dialects.chat_answer import ECHOED_FIELDS, RESPONSE_FIELDS, as_output, reason_to, response_object, written
 from ludus.dialects.chat_reasoning import one_text
 from ludus.dialects.conversion import Conversion, Item, has_content
 from ludus.dialects.messages_blocks import Block, assistant_items
@@ -62,11 +61,8 @@ def answer_to_messages(data: Any, *, lost: list[str] | None = None) -> dict[str,
     items = conversion.objects(response.get("output"), "output")
     content: list[Block] = []
     before = ""
-    for index, item in enumerate(items):
-        kind, path = kind_of(item), f"output[{index}]"
-        if not is_assistant(kind, item):
-            conversion.lose(path, f"Messages has no place for an item of type {kind:.60}")
-            continue
+    for index, kind, item in written(items, conversion):
+        path = f"output[{index}]"
         if item.get("status") not in (None, "completed") and not (reason and index == len(items) - 1):
             conversion.lose(f"{path}.status")
         blocks = _BLOCKS[kind](item, path, conversion)

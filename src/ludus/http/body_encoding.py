@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +11,8 @@ from ludus.errors import install_command
 from ludus.http.messages import Incoming, Refusal
 from ludus.runtime.threads import in_thread
 
-_GZIP_OR_ZLIB = 47  # the window size for zlib: 32 KB, and the format is recognised by its header
+#: 47 is the window size for zlib: 32 KB, and the format is recognised by its header.
+_GZIP_OR_ZLIB = partial(zlib.decompressobj, 47)
 
 
 async def decode_body(incoming: Incoming, limit: int) -> None:
@@ -19,15 +21,11 @@ async def decode_body(incoming: Incoming, limit: int) -> None:
     if encoding == "identity" or not incoming.body:
         return
     if encoding in ("gzip", "x-gzip", "deflate"):
-        incoming.body = await in_thread(_decompressed, incoming.body, _zlib, limit, encoding)
+        incoming.body = await in_thread(_decompressed, incoming.body, _GZIP_OR_ZLIB, limit, encoding)
     elif encoding == "zstd":
         incoming.body = await in_thread(_decompressed, incoming.body, _zstd_decompressor(), limit, encoding)
     else:
         raise _unsupported(f"send the body plain or with Content-Encoding: gzip, not {encoding[:60]!r}")
-
-
-def _zlib() -> Any:
-    return zlib.decompressobj(_GZIP_OR_ZLIB)
 
 
 def _zstd_decompressor() -> Any:

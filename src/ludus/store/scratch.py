@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from types import TracebackType
 from typing import IO, Self
 
 from ludus.errors import UserError
@@ -25,9 +24,7 @@ class Scratch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         with suppress(OSError):  # closing a file writes its buffer, for which a full disk has no room
             self._stack.close()
 

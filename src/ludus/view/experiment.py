@@ -48,8 +48,10 @@ class ExperimentRun(NamedTuple):
         steps = self.curve["steps"]
         if len(steps) > 1:
             return None
-        named = steps and steps[0]["version"] != self.line["model"]
-        return steps[0]["step"] if named else _step_of_folder(PurePath(self.name).name)
+        if steps and steps[0]["version"] != self.line["model"]:
+            return steps[0]["step"]
+        number = _CHECKPOINT.fullmatch(PurePath(self.name).name)
+        return int(number[1] or number[2]) if number else None
 
     @property
     def started(self) -> float | None:
@@ -191,8 +193,3 @@ def _line(member: ExperimentRun) -> dict[str, Any]:
 def short_name(name: str, at: str) -> str:
     """The name of a run inside a folder."""
     return str(PurePath(name).relative_to(at)) if at else name
-
-
-def _step_of_folder(name: str) -> int | None:
-    number = _CHECKPOINT.fullmatch(name)
-    return int(number[1] or number[2]) if number else None

@@ -102,7 +102,11 @@ class LiveRuns:
 
     def headlines(self) -> list[dict[str, Any]]:
         """The lines of the list of runs, without runs that were deleted or whose index is being rebuilt."""
-        return [line for run in list(self.runs.values()) if (line := self._headline(run)) is not None]
+        lines = []
+        for run in list(self.runs.values()):
+            with contextlib.suppress(UserError):
+                lines.append(run.headline(self.prices))
+        return lines
 
     def ready(self, runs: list[LiveRun], *, curves: bool = False) -> list[tuple[LiveRun, dict[str, Any]]]:
         """The runs whose figures are known or can be computed in `PATIENCE` seconds, with their lines in the list.
@@ -118,11 +122,6 @@ class LiveRuns:
                         run.curve()
                     ready.append((run, run.headline(self.prices)))
         return ready
-
-    def _headline(self, run: LiveRun) -> dict[str, Any] | None:
-        with contextlib.suppress(UserError):
-            return run.headline(self.prices)
-        return None
 
     def versions(self) -> dict[str, int]:
         """A number for each run that changes when its pages would."""

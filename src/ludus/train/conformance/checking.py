@@ -76,8 +76,9 @@ def check(adapter: TrainerAdapter) -> ConformanceReport:
         by_task[task].append(sample)
         groups.setdefault(sample.group, set()).add(task)
     for name, rollouts in scripted.tasks.items():
-        trained = [_as_taken(rollout, adapter) for rollout in rollouts]
-        trained = [rollout for rollout in trained if _trains(rollout, adapter.several_sequences)]
+        trained = [_as_taken(rollout, adapter) for rollout in rollouts if rollout.end == "completed"]
+        if not adapter.several_sequences:
+            trained = [rollout for rollout in trained if len(rollout.sequences()) == 1]
         report.problems[name] += _task_problems(trained, by_task[name])
         if len({sample.group for sample in by_task[name]}) > 1:
             report.problems[name].append("its sequences are in different groups")
@@ -93,10 +94,6 @@ def _as_taken(rollout: ScriptedRollout, adapter: TrainerAdapter) -> ScriptedRoll
     if not getattr(adapter, "thread_rewards", True):
         threads = [replace(thread, reward=None) for thread in threads]
     return replace(rollout, threads=threads)
-
-
-def _trains(rollout: ScriptedRollout, several: bool) -> bool:
-    return rollout.end == "completed" and (several or len(rollout.sequences()) == 1)
 
 
 def _owners(scripted: ConformanceScript) -> dict[int, str]:
