@@ -104,7 +104,8 @@ class Site:
         environment = environment_of(server, plan)
         shared = await self._open_shared(server, environment)
         if server.kind == "resources_servers":
-            if (own := environment.resources.application(shared, self._guard)) is not None:
+            own: App | None = environment.resources.application(shared, self._guard)
+            if own is not None:
                 if plan.workers > 1:
                     cause = f"{server.name} keeps its sessions in one process, and {plan.workers} are asked for"
                     raise UserError(cause, "Leave --workers out")

@@ -49,7 +49,8 @@ class ExperimentRun(NamedTuple):
         if len(steps) > 1:
             return None
         if steps and steps[0]["version"] != self.line["model"]:
-            return steps[0]["step"]
+            step: int | None = steps[0]["step"]
+            return step
         number = _CHECKPOINT.fullmatch(PurePath(self.name).name)
         return int(number[1] or number[2]) if number else None
 
