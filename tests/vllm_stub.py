@@ -1,9 +1,9 @@
 """vLLM's routes for tokens, on a real tokenizer with a real chat template. Only the policy is made up.
 
 Chat, render, generate, derender, completions, tokenize and detokenize take and give what vLLM 0.25 does; calls are
-parsed as its `hermes` parser does. `missing` names routes that an older server does not have, `closed` is a newer
-one without the flag for them. `received` are the
-prompts that the engine read, `seen` the images that it found in the prompts of ids: their first ids and addresses.
+parsed as its `hermes` parser does. `missing` names routes that an older server does not have, `closed` is a newer one
+without the flag for them. `received` are the prompts that the engine read, `seen` the images that it found in the
+prompts of ids: their first ids and addresses.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ class VllmStub(Server):
             if not choice["token_ids"]:
                 raise ValueError("choice 0 has empty or null token_ids")
             message = self.message(choice["token_ids"], body["chat_request"], keeps_end=True)
-            choices.append({"index": 0, "message": message, "finish_reason": choice["finish_reason"]})
+            kept = {key: choice[key] for key in ("finish_reason", "token_ids")}
+            choices.append({"index": 0, "message": message, **kept})
         usage = _usage([0] * body["prompt_tokens"], given["choices"][0]["token_ids"])
         return {"id": given["request_id"], "model": body["model"], "created": 1, "choices": choices, "usage": usage}
 

@@ -235,7 +235,8 @@ class Environment:
                 return self.file_of(dataset) or self._generated(dataset)
         if name is None:
             raise UserError(f"environment {self.name} has no dataset of its own", "Name rows with --input FILE")
-        raise UserError(f"environment {self.name} has no dataset {name}", did_you_mean(name, _names(self.datasets)))
+        known = [dataset.name for dataset in self.datasets]
+        raise UserError(f"environment {self.name} has no dataset {name}", did_you_mean(name, known))
 
     def file_of(self, dataset: Dataset) -> str | Path | None:
         """The file of a dataset, which must exist, or its name on the hub. None if the rows are generated."""
@@ -341,7 +342,3 @@ def _agent(block: dict[str, Any], folder: Path | None) -> Agent:
         raise
     except (Exception, SystemExit) as error:
         raise author_error(error, agent) from error
-
-
-def _names(datasets: list[Dataset]) -> list[str]:
-    return [dataset.name for dataset in datasets]

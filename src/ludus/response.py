@@ -1,13 +1,22 @@
 """Trajectories: items of the OpenAI Responses API, as plain JSON objects.
 
-An item is the dictionary that the provider sent, unknown fields included. `Response` is a thin view with properties for
+An item is the dictionary that the provider sent, unknown fields included:
+
+| type | fields |
+| --- | --- |
+| `message`, or none | `role`, and `content`: a text, or parts such as `input_text` and `output_text` |
+| `function_call` | `call_id`, `name`, and `arguments`: the text that the model wrote, which may not be JSON |
+| `function_call_output` | `call_id`, and `output`: what the model reads, a text or parts |
+| `reasoning` | `summary` and `content`, as far as the provider shows it |
+
+`Response` is a thin view with properties for
 agents and verifiers. `Items` is a list that encodes each item once, for all requests and records with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any
 
 import orjson
 from orjson import Fragment
@@ -20,45 +29,6 @@ from ludus.tokens import Tokens
 
 #: The types of a message's parts that hold text.
 _TEXTS = ("output_text", "input_text", "text")
-
-
-class Message(TypedDict):
-    """A text with the role of its speaker. `content` is a string, or parts such as `input_text` and `output_text`."""
-
-    type: NotRequired[Literal["message"]]
-    role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[dict[str, Any]]
-    id: NotRequired[str]
-    status: NotRequired[str]
-
-
-class FunctionCall(TypedDict):
-    """The model calls a tool. `arguments` is the text that the model wrote, which may not be JSON."""
-
-    type: Literal["function_call"]
-    call_id: str
-    name: str
-    arguments: str
-    id: NotRequired[str]
-    status: NotRequired[str]
-
-
-class FunctionCallOutput(TypedDict):
-    """The output of a tool, as the model sees it."""
-
-    type: Literal["function_call_output"]
-    call_id: str
-    output: str | list[dict[str, Any]]
-
-
-class Reasoning(TypedDict):
-    """The model's reasoning, as far as the provider shows it."""
-
-    type: Literal["reasoning"]
-    summary: list[dict[str, Any]]
-    id: NotRequired[str]
-    content: NotRequired[list[dict[str, Any]]]
-    encrypted_content: NotRequired[str]
 
 
 def message(text: str, *, id: str = "msg_0") -> Item:
@@ -344,6 +314,11 @@ def _bad_content(item: Item) -> Failure:
 def is_message(item: Item) -> bool:
     """Whether an item is a message of the assistant. Its type may be missing or null."""
     return item.get("type") in ("message", None) and item.get("role", "assistant") == "assistant"
+
+
+def by_model(item: Item) -> bool:
+    """Whether the model wrote an item."""
+    return item.get("type") in ("function_call", "reasoning") or is_message(item)
 
 
 def is_reply(item: Item) -> bool:

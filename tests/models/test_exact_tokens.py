@@ -84,8 +84,10 @@ def smollm() -> Any:
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_every_rollout_is_one_sequence(environment: str, smollm: Any) -> None:
     with running(VllmStub(smollm)) as stub:
-        rollouts = collected(environment, stub, repeats=2, limit=4)
+        run = collection(environment, stub, repeats=2, limit=4)
+        rollouts = run.rollouts
         check(rollouts, stub)
+        assert run.metrics["model"]["lost"] == {}
         assert stub.asked.count("/v1/chat/completions") == len(rollouts), "only the first call of a rollout is chat"
         assert environment == "mcqa" or any(len(rollout.calls) > 1 for rollout in rollouts)
 
@@ -159,6 +161,24 @@ def test_a_server_that_takes_no_ids_breaks_sequences_and_the_record_says_where(
     assert "tokens; the first because no ids were sent" in str(run)
     assert all(call["broke"].startswith("no ids were sent, and the server rendered") for call in broken)
     assert any("<tool_call>" in call["broke"] and " became " in call["broke"] for call in broken)
+
+
+@pytest.mark.parametrize(
+    ("kind", "way", "made"),
+    [
+        ("vllm", "generate", lambda words: VllmStub(words, closed=True)),
+        ("vllm", "completions", lambda words: VllmStub(words, missing=("/tokenize",))),
+        ("sglang", "input_ids", lambda words: SglangStub(words, ignores_ids=True)),
+    ],
+)
+def test_a_way_that_was_asked_for_and_is_missing_is_a_failure(kind: str, way: str, made: Any) -> None:
+    with running(made(tiny_transformers.tokenizer("tools"))) as stub:
+        run = collection("example_session_state_mgmt", stub, kind, repeats=4, limit=4, model_settings={"history": way})
+    failed = [rollout.error for rollout in run.rollouts if rollout.error is not None]
+    assert failed
+    for error in failed:
+        assert error.kind == "unsupported"
+        assert f"has no route for history={way}: set history to auto" in error.cause
 
 
 def test_llama_cpp_plays_one_sequence(tmp_path: Path) -> None:

@@ -56,6 +56,26 @@ def test_a_token_limit_that_the_endpoint_refuses_is_a_failure_without_a_reward(s
     assert (rollout.error.stage, rollout.error.kind, rollout.reward) == ("model", "http_400", None)
 
 
+@pytest.mark.parametrize("limit", [4096, 5000])
+@pytest.mark.parametrize(
+    "message",
+    [
+        "max_tokens={} cannot be greater than max_model_len=4096. Please request fewer output tokens.",
+        "'max_tokens' is too large: {}. This model's maximum context length is 4,096 tokens",
+        "This model's maximum context length is 4096 tokens. However, you requested {} tokens in the completion",
+    ],
+)
+def test_a_limit_that_leaves_no_prompt_room_is_a_failure_and_not_a_prompt_that_is_too_long(
+    server, counter, rows, message, limit
+):
+    answering(server, 400, {"error": {"message": message.format(limit)}})
+    rollout = collected(server, counter, rows, max_output_tokens=limit)
+    assert (rollout.error.stage, rollout.error.kind, rollout.reward) == ("model", "http_400", None)
+    assert "lower max_output_tokens" in rollout.error.cause
+    rollout = collected(server, counter, rows, max_output_tokens=4000)
+    assert rollout.stop_reason == "max_output_tokens", "the prompt has grown until this limit does not fit"
+
+
 @pytest.mark.parametrize(
     "error",
     [

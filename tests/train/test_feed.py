@@ -13,6 +13,7 @@ from waiting import CEILING, until_async
 from ludus import Response, tool
 from ludus.errors import UserError
 from ludus.model import Request
+from ludus.models import open_model
 from ludus.models.scripted import ScriptedModel
 from ludus.response import function_call
 from ludus.train.contract import GroupFeed
@@ -288,6 +289,12 @@ class TestVersions:
         async with feed, feed.updating(5):
             pass
         assert feed.version == feed.collection.model.policy_version == 5
+
+    async def test_a_fixed_version_of_the_model_is_refused(self) -> None:
+        model = open_model("vllm:http://127.0.0.1:9/v1#m", {"policy_version": 1})
+        feed = GroupFeed("mcqa", model=model, policy=GroupPolicy(size=2))
+        with pytest.raises(UserError, match=r"model\.policy_version is set.* Leave model\.policy_version out"):
+            feed.prepare()
 
 
 class TestBackPressure:

@@ -15,7 +15,7 @@ import orjson
 from ludus.agents.echoes import Echo, echo_of
 from ludus.agents.program_conversation import ProgramConversation, Turn, tool_names
 from ludus.errors import Failure
-from ludus.response import Item, Items, Response, texts_of
+from ludus.response import Item, Items, Response, by_model, texts_of
 from ludus.thread import MAIN, Thread, ThreadKind
 
 #: The shortest answer that is recognised as a summary in a later conversation, in characters.
@@ -145,7 +145,7 @@ class ProgramConversations:
         for conversation in self._all:
             echo = echo_of(conversation.history, items)
             repeats = echo.theirs == len(items) and conversation.instructions == instructions
-            if echo.ours > best[1].ours and (repeats or any(map(_is_by_model, conversation.history[: echo.ours]))):
+            if echo.ours > best[1].ours and (repeats or any(map(by_model, conversation.history[: echo.ours]))):
                 best = conversation, echo
         return best
 
@@ -238,10 +238,6 @@ def _thread(chain: list[ProgramConversation], name: str, kind: ThreadKind, names
         thread.items += turn.items[turn.known :]
         thread.calls.append({"items": 0, "prompt_too_long": empty.prompt_too_long, "at": len(thread.items)})
     return thread
-
-
-def _is_by_model(item: Item) -> bool:
-    return item.get("type") in ("function_call", "reasoning") or item.get("role") == "assistant"
 
 
 def _argument_texts(answer: list[Item]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ludus.cli.commands import Exit
 
@@ -71,7 +71,7 @@ def list_environments(package: str, folder: str, json_: bool) -> None:
 
     environments = _with_progress(listing(package, folder), folder)
     if json_:
-        print(safe_json([_as_json(environment) for environment in environments]))
+        print(safe_json([{**asdict(environment), "runs": environment.runs} for environment in environments]))
         return
     console = stdout_console()
     if console.width >= _TABLE_WIDTH:
@@ -96,10 +96,6 @@ def _with_progress(environments: Iterable[Listed], folder: str) -> list[Listed]:
     if shown:
         print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
     return listed
-
-
-def _as_json(environment: Listed) -> dict[str, Any]:
-    return {**asdict(environment), "runs": environment.runs}
 
 
 def _table(console: Console, environments: list[Listed]) -> None:

@@ -68,7 +68,8 @@ class Metrics:
         self.repeats = repeats
         self.figures = RewardFigures(environments)
         names = {environment.name for environment in environments} if by_environment else set()
-        self._each = {name: Metrics(repeats, _called(name, environments)) for name in names} if len(names) > 1 else {}
+        alike = {name: [each for each in environments if each.name == name] for name in names}
+        self._each = {name: Metrics(repeats, each) for name, each in alike.items()} if len(names) > 1 else {}
         self.counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.stop_reasons: Counter[str] = Counter()
@@ -241,10 +242,6 @@ class Metrics:
             "tasks": [sums.summary(task_id) for task_id, sums in self._tasks],
             "tasks_left_out": self._tasks_counted - len(self._tasks),
         }
-
-
-def _called(name: str, environments: Sequence[Scale]) -> list[Scale]:
-    return [environment for environment in environments if environment.name == name]
 
 
 def _without_tasks(summary: dict[str, Any]) -> dict[str, Any]:

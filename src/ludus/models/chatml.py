@@ -121,7 +121,7 @@ class WrittenCall(NamedTuple):
 def items_of_parts(parts: list[str | WrittenCall], key: str) -> list[Item]:
     """Messages and calls. Where there is a call, the texts around it lose the whitespace at their ends."""
     if any(isinstance(part, WrittenCall) for part in parts):
-        parts = [part for part in (_stripped(part) for part in parts) if part]
+        parts = [part for part in (part.strip() if isinstance(part, str) else part for part in parts) if part]
     return [_item(part, f"{key}:{index}") for index, part in enumerate(parts or [""])]
 
 
@@ -258,10 +258,6 @@ def _parsed_json(raw: str) -> Any:
         return json.loads(raw)
     except (ValueError, RecursionError):
         return None
-
-
-def _stripped(part: str | WrittenCall) -> str | WrittenCall:
-    return part.strip() if isinstance(part, str) else part
 
 
 def _item(part: str | WrittenCall, key: str) -> Item:

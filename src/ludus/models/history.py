@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from ludus.errors import Failure
 from ludus.model import Request
-from ludus.response import Item, Response, function_call, is_message, message, reasoning
+from ludus.response import Item, Response, by_model, function_call, is_message, message, reasoning
 
 #: What happens where a template drops earlier reasoning: the ids stay as they are, or a new sequence begins.
 EarlierReasoning = Literal["keep", "new_sequence"]
@@ -48,11 +48,6 @@ class HeldConversation(NamedTuple):
     items: list[Item]
     frame: list[Any]
     since: int
-
-
-def by_model(item: Item) -> bool:
-    """Whether the model wrote an item."""
-    return item.get("type") in ("function_call", "reasoning") or is_message(item)
 
 
 def take_prefill(request: Request, template: dict[str, Any]) -> bool:

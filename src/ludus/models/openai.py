@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import orjson
-from pydantic import FiniteFloat, PositiveInt, field_validator
+from pydantic import Field, FiniteFloat, PositiveInt, field_validator
 
 from ludus.dialects.chat import OPEN, OPENAI, from_chat, to_chat
 from ludus.dialects.chat_stream import ChatStream
@@ -49,6 +49,9 @@ _TOO_LONG = (
     "max_model_len",
     "exceeds the maximum allowed length",
 )
+#: How large the context is, in such a message.
+_CONTEXT = re.compile(r"(?:max_model_len|(?:context|model) (?:length|window|size))\D{1,20}(\d[\d,]{0,11})", re.I)
+_LIMITS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
 #: LM Studio answers an unknown route with status 200 and this text.
 _UNKNOWN_ROUTE = b'"Unexpected endpoint or method'
 
@@ -94,7 +97,7 @@ class OpenAIModel(Model):
         max_reply_bytes: PositiveInt = REPLY_BYTES
         max_connections: PositiveInt | None = None
         #: the version of the weights, for the record
-        policy_version: str | None = None
+        policy_version: str | None = Field(default=None, coerce_numbers_to_str=True)
         logprobs: Literal["sampled", "model"] | None = None
 
         @field_validator("retries", mode="before")
@@ -217,7 +220,7 @@ class OpenAIModel(Model):
         self, reply: HttpReply, body: dict[str, Any], convert: Any, joiner: type[ChatStream] | type[ResponsesStream]
     ) -> Response:
         if reply.status != 200:
-            return self._refused(reply)
+            return self._refused(reply, body)
         try:
             data = _joined_stream(reply.body, joiner()) if self.config.stream else orjson.loads(reply.body)
             response: Response = convert(data)
@@ -238,14 +241,19 @@ class OpenAIModel(Model):
         response.waited = reply.connect_seconds
         return response
 
-    def _refused(self, reply: HttpReply) -> Response:
+    def _refused(self, reply: HttpReply, body: dict[str, Any]) -> Response:
+        """An empty answer if the prompt is too long. Anything else is a failure, also a limit beyond the context."""
         message = self._message(reply)
         if reply.status in (400, 413):
             error = _error(reply.body)
             text = f"{message} {error.get('code')} {error.get('type')}" if isinstance(error, dict) else message
             if any(words in text.lower() for words in _TOO_LONG):
-                details = prompt_too_long(message)
-                return Response.of(model=self.config.model, status="incomplete", incomplete_details=details)
+                limit = max((body[key] for key in _LIMITS if type(body.get(key)) is int), default=0)
+                context = _CONTEXT.search(text)
+                if context is None or limit < int(context[1].replace(",", "")):
+                    details = prompt_too_long(message)
+                    return Response.of(model=self.config.model, status="incomplete", incomplete_details=details)
+                message += f". No prompt has room beside {limit:,}: lower max_output_tokens of the model or the row"
         location = reply.header("location") if 300 <= reply.status < 400 else None
         if location:
             url = self._clean(shown_url(" ".join(location.split())))[:200]

@@ -15,10 +15,10 @@ from orjson import Fragment
 
 from ludus.http.connection import HttpReply
 from ludus.model import Request
-from ludus.models.history import by_model
 from ludus.models.openai import OpenAIModel
 from ludus.models.transport import HttpOptions
 from ludus.remote.http import CALL
+from ludus.response import by_model
 from ludus.runtime.encoding import encode
 from ludus.token_fields import put_tokens
 

@@ -50,10 +50,11 @@ class TokenServerModel(OpenAIModel):
         begins."""
 
         api: Literal["auto", "responses", "chat"] = "chat"
+        history: str = "auto"
         #: arguments of the chat template, such as `{enable_thinking: false}` or `{continue_final_message: true}`
         chat_template_kwargs: dict[str, Any] = {}
         earlier_reasoning: EarlierReasoning = "keep"
-        #: send `strict` of tools with `--tokens`: servers then sample calls under a grammar, not as the policy would
+        #: send `strict` of tools with `--tokens`, too: servers then sample calls under a grammar, not as the policy
         strict_tools: bool = False
 
     config: Config
@@ -64,6 +65,8 @@ class TokenServerModel(OpenAIModel):
     ways: ClassVar[tuple[str, ...]] = ()
     #: Those that can send images, too.
     media_ways: ClassVar[tuple[str, ...]] = ()
+    #: What else helps where the server lacks a way.
+    opened_by: ClassVar[str] = ""
     #: The routes that stop generation: `pause` freezes requests, `drain` finishes them. Then that to go on, and a hint.
     stop_routes: ClassVar[dict[str, Route]] = {}
     resume_route: ClassVar[Route] = ("/resume", {})
@@ -104,6 +107,9 @@ class TokenServerModel(OpenAIModel):
                 why = str(error)
                 break
             except NoRouteError:
+                if self.config.history == way:
+                    cause = f"{self.name} has no route for history={way}: set history to auto{self.opened_by}"
+                    raise Failure("unsupported", cause) from None
                 if way in self._ways:
                     self._ways.remove(way)
                 continue

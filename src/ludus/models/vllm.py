@@ -61,6 +61,7 @@ class VllmModel(TokenServerModel):
     }
     ways: ClassVar[tuple[str, ...]] = ("generate", "completions")
     media_ways: ClassVar[tuple[str, ...]] = ("generate",)
+    opened_by: ClassVar[str] = ", or start vLLM with --enable-scale-out"
     stop_routes: ClassVar[dict[str, Route]] = {"pause": ("/pause?mode=keep", {}), "drain": ("/pause?mode=wait", {})}
     stop_hint: ClassVar[str] = "Start vLLM with VLLM_SERVER_DEV_MODE=1, which adds the routes for training"
 
@@ -146,7 +147,7 @@ class VllmModel(TokenServerModel):
         path = "/inference/v1/generate" if way == "generate" else "/completions"
         reply = await self._ask(path, request, sent, generates=True)
         if reply.status != 200:
-            return self._refused(reply)
+            return self._refused(reply, body)
         data = self._object_of(reply, path)
         choice = _choice(data)
         if not choice:
@@ -203,6 +204,9 @@ class VllmModel(TokenServerModel):
             chat["choices"][0]["finish_reason"] = choice.get("finish_reason")
         end = self._end_texts.get(ids[-1], "") if ids else ""
         cut_at_stop(_choice(chat).get("message"), body.get("stop"), end)
+        if said := _choice(chat):
+            said.pop("token_ids", None)  # they are recorded from the other reply
+            chat["choices"] = [said]
         known = {"id": data.get("request_id"), "created": data.get("created"), "model": data.get("model")}
         response = super()._from_chat({**chat, **known, "usage": data.get("usage")})
         response.tokens = tokens

@@ -20,6 +20,7 @@ from ludus.http.model_routes import ModelRoutes
 from ludus.http.replies import TRANSPORT, envelope
 from ludus.model import Model, Request
 from ludus.remote.http import CALL, SESSION
+from ludus.response import by_model
 from ludus.serve.openapi import describe_model
 from ludus.token_fields import tokens_from_items
 
@@ -100,7 +101,7 @@ def _turns(items: Any) -> int:
     """The number of model answers among the items: consecutive items of the model are one answer."""
     turns, after_model = 0, False
     for item in items if isinstance(items, list) else ():
-        by_model = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
-        turns += by_model and not after_model
-        after_model = by_model
+        written = by_model(item)
+        turns += written and not after_model
+        after_model = written
     return turns

@@ -12,7 +12,7 @@ from ludus.dialects.conversion import TOKEN_IDS
 from ludus.errors import Failure, UserError
 from ludus.outcome import Verdict
 from ludus.record import Row, is_record
-from ludus.response import Item, is_message
+from ludus.response import by_model
 from ludus.rollout import Job, Rollout, rollout_id
 from ludus.store.parsing import NOT_JSON, parse
 from ludus.store.stored import StoredRow
@@ -113,7 +113,7 @@ def _take_tokens(rollout: Rollout) -> None:
     calls: list[dict[str, Any]] = []
     log, written = TokenLog(), 0
     for item in output:
-        if not _is_by_model(item):
+        if not by_model(item):
             calls += [{"items": written}] if written else []
             written = 0
             continue
@@ -122,7 +122,3 @@ def _take_tokens(rollout: Rollout) -> None:
             calls.append({"items": written, **log.add(tokens)})
             written = 0
     rollout.calls = calls + ([{"items": written}] if written else [])
-
-
-def _is_by_model(item: Item) -> bool:
-    return is_message(item) or item.get("type") in ("reasoning", "function_call")

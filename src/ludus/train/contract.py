@@ -110,6 +110,9 @@ class GroupFeed:
             return
         self._collector = self.collection.prepare(sink=self._schedule.arrived, engine=self._engine)
         policy = self.policy
+        if getattr(getattr(self.collection.model, "config", None), "policy_version", None) is not None:
+            cause = "model.policy_version is set, and the versions of a feed's updates are recorded in its place"
+            raise UserError(cause, "Leave model.policy_version out")
         together = [
             environment.name for environment in self.collection.environments() if environment.resources.by_group
         ]

@@ -56,7 +56,6 @@ class Query:
 
     conditions: list[str] = field(default_factory=list)
     parameters: list[Any] = field(default_factory=list)
-    uses_text: bool = False
 
     @property
     def where(self) -> str:
@@ -150,5 +149,4 @@ def _text(query: Query, value: str, negated: bool) -> None:
     if not any(letter.isalnum() for letter in quoted):
         return
     match = f'"{quoted}"' + ("*" if begins else "")
-    query.uses_text = True
     query.add(f"r.id IN (SELECT rowid FROM search.texts WHERE texts MATCH ? AND {IS_CURRENT})", match, negated=negated)
