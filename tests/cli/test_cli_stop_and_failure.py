@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -86,6 +87,19 @@ def test_ctrl_c_while_rows_are_checked_leaves_no_output(folder: Path):
     shown, said = process.communicate(timeout=CEILING)
     assert (process.returncode, shown, said) == (130, "", "stopped before the first rollout\n")
     assert not (folder / "run").exists()
+
+
+def test_failed_rollouts_end_with_the_command_that_plays_them_again(folder: Path):
+    fails = "if task.input[0]['content'].endswith('1') and not Path('mended').exists(): raise OSError('no')"
+    (folder / "resources.py").write_text(CODE + f"\n    async def open(self, task):\n        {fails}\n")
+    done = ludus(folder, "collect", ".", "--model", "scripted:caf\xe9.yaml", "--output", "run")
+    assert done.returncode == 0
+    said, command = done.stderr.splitlines()[-1].split(" Play them again: ludus ")
+    assert said == f"1 failed, see {Path('run/failures.jsonl')}."
+    (folder / "mended").touch()
+    done = ludus(folder, *shlex.split(command))
+    assert "resuming: 1 of 2 rollouts are already done" in done.stderr
+    assert "Play them again" not in done.stderr
 
 
 def test_stages_that_never_ran_have_no_mean_time(folder: Path):

@@ -148,9 +148,12 @@ def _run(collection: Collection, as_json: bool) -> int:
     if not collector.progress.total:
         display.say(f"shard {collection.options.rows.shard} has no tasks: the collection has fewer tasks than shards")
         return 0
-    if not collection.metrics["counts"]["completed"]:
+    counts, files = collection.metrics["counts"], collection.files
+    if not counts["completed"]:
         display.say(f"no rollout completed: {_why_none_completed(collection)}")
         return 1
+    if counts["failed"] and files is not None:
+        display.say(f"{counts['failed']} failed, see {files.failures}. Play them again: {_resume_command(collection)}")
     return 0
 
 
