@@ -45,15 +45,12 @@ def read_turn(line: str, tools: list[dict[str, Any]]) -> Call | Mistyped | str |
         return Call(name, rest.strip() if pairs is None else pairs)
     if command not in known:
         close = difflib.get_close_matches(command[:80], known, n=1, cutoff=0.75)
-        return Mistyped(command, close[0]) if close and _is_arguments(rest) else line
+        has_arguments = rest.strip().startswith("{") or _pairs(rest, {}) is not None
+        return Mistyped(command, close[0]) if close and has_arguments else line
     if rest.strip().startswith("{"):
         return Call(command, rest.strip())
     pairs = _pairs(rest, known[command])
     return line if pairs is None else Call(command, pairs)
-
-
-def _is_arguments(rest: str) -> bool:
-    return rest.strip().startswith("{") or _pairs(rest, {}) is not None
 
 
 def signature(entry: dict[str, Any]) -> str:

@@ -291,7 +291,7 @@ def _deaths(count: int) -> list[str]:
 def _moved(endpoints: Iterable[dict[str, Any]]) -> list[str]:
     """The warnings that rollouts went on at another endpoint."""
     return [
-        f"{moved} rollout{'' if moved == 1 else 's'} moved from {endpoint['url']} to another endpoint: it was unreachable or answered 503"
+        f"rollouts that moved from {endpoint['url']}, which was unreachable or answered 503, to another: {moved}"
         for endpoint in endpoints
         if (moved := endpoint.get("moved"))
     ]

@@ -24,7 +24,6 @@ from ludus.dialects.usage import add_usage
 from ludus.errors import Failure
 from ludus.model import Model, Request
 from ludus.models import open_model
-from ludus.models.scripted import ScriptedModel
 from ludus.resources import ResourcesConfig
 from ludus.response import Item, Response, is_message
 
@@ -232,21 +231,6 @@ def require_judge(judge: Judge | None) -> Judge:
     if judge is None:
         raise Failure("no_judge", f"these rows need a judge. Name a model with: {NAME_A_JUDGE}")
     return judge
-
-
-def recorded_judge(replies: list[dict[str, Any]]) -> Judge:
-    """A judge that gives recorded replies in order. `{"http_status": 500}` is a request that failed."""
-    remaining = iter(replies)
-
-    def answer(request: Request) -> Response:
-        reply = next(remaining, None)
-        if reply is None:
-            raise Failure("exhausted", f"the judge was asked more often than the {len(replies)} recorded replies")
-        if "http_status" in reply:
-            raise Failure(f"http_{reply['http_status']}", "the recorded request failed")
-        return Response(reply)
-
-    return Judge(ScriptedModel(answer, "recorded"))
 
 
 def judge_usage(records: list[dict[str, Any]]) -> dict[str, Any]:

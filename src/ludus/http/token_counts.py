@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ludus.model import Model, Request
-from ludus.response import Item
 from ludus.runtime.encoding import encode
 
 #: Characters of a token, about, for a model whose tokenizer is not here.
 _CHARACTERS = 4
+#: The fields of an item that the model reads.
+_TEXTS = ("name", "arguments", "input", "output", "content", "summary")
 #: Tokens of an image or a file, about. Their bytes say little about it.
 _TOKENS_OF_A_FILE = 1000
 
@@ -31,13 +32,8 @@ def estimated_tokens(body: dict[str, Any]) -> int:
     if isinstance(prompt, str):
         characters += len(prompt)
     for item in prompt if isinstance(prompt, list) else ():
-        characters += _characters(item)
+        characters += sum(_length(item.get(key)) for key in _TEXTS)
     return -(-characters // _CHARACTERS)
-
-
-def _characters(item: Item) -> int:
-    texts = [item.get(key) for key in ("name", "arguments", "input", "output", "content", "summary")]
-    return sum(_length(text) for text in texts)
 
 
 def _length(content: Any) -> int:

@@ -23,7 +23,7 @@ from ludus.models.server_stops import Route
 from ludus.models.token_response import token_response
 from ludus.models.token_server import RENDERED, NoRouteError, TokenServerModel, count_media, cut_at_stop, id_list
 from ludus.models.transformers_prompt import items_of
-from ludus.models.vllm_media import count_of, features_of
+from ludus.models.vllm_media import features_of
 from ludus.response import Response
 from ludus.token_fields import tokens_from_chat
 from ludus.tokens import Tokens, sampling_record
@@ -126,7 +126,7 @@ class VllmModel(TokenServerModel):
     def _place_media(self, request: Request, images: int, ids: list[int], rendered: dict[str, Any]) -> None:
         assert request.tokens is not None
         rendered["media"] = features_of(request.tokens.media, rendered, len(ids))
-        if count_of(rendered["media"]) != images:
+        if sum(map(len, rendered["media"]["mm_hashes"].values())) != images:
             raise NewSequence("what the server made of earlier images is not known")
 
     async def _rendered(self, way: str, rendered: list[dict[str, Any]], asked: Request) -> list[int]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
 from ludus.errors import Failure
@@ -36,8 +35,3 @@ def _joined(held: Features | None, found: dict[str, Any], ids: list[int], length
         for key, added in zip(_FIELDS, (found["mm_hashes"][kind], moved, data), strict=True):
             features[key].setdefault(kind, []).extend(added)
     return features
-
-
-def count_of(features: Features) -> int:
-    """How many images there are."""
-    return len([*chain.from_iterable(features["mm_hashes"].values())])

@@ -71,7 +71,6 @@ FAILURE_KINDS = {
     "enough": FailureKind(
         "enough other rollouts of the task had ended", "Nothing: `--enough` ended it on purpose", ends_early=True
     ),
-    "exhausted": FailureKind("a recorded judge has no reply left", "Record more replies"),
     "exit": FailureKind("the agent's program ended with an error", "Read the program's output in the cause"),
     "group_deadline": FailureKind(
         "the time of the task's group was over", "Raise `--group-deadline`, if you want slow rollouts", ends_early=True

@@ -77,7 +77,9 @@ class ProcessProvider(FolderProvider):
         """A new sandbox."""
         require(self, spec)
         _check_mounts(spec)
-        user = _new_user() if os.geteuid() == 0 else None
+        user = None
+        if os.geteuid() == 0:  # drawn at random, so that other programs of ours do not take the same
+            user = random.SystemRandom().randrange(_FIRST_USER, _FIRST_USER + _USERS)
         folder, stage = await self._new_folder("home", "tmp", owner=user)
 
         def spawn(control: socket.socket) -> subprocess.Popen[bytes]:
@@ -219,11 +221,6 @@ def _processes_of_this_user() -> int:
             if entry.name.isdigit() and entry.stat().st_uid == os.geteuid():
                 count += len(os.listdir(entry / "task"))
     return count
-
-
-def _new_user() -> int:
-    """A user without processes. Drawn at random, so that other programs of ours do not take the same."""
-    return random.SystemRandom().randrange(_FIRST_USER, _FIRST_USER + _USERS)
 
 
 def _end_user(user: int) -> None:

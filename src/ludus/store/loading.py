@@ -38,7 +38,9 @@ def read_rollout(line: bytes, path: Path, number: int, hint: str) -> Rollout:
         raise UserError(f"{where}: {cause}", hint) from failure
     try:
         rollout = rollout_of(row) if is_record(row) else _foreign_rollout(row, number)
-        _check_request(rollout.task.responses_create_params)
+        params: Any = rollout.task.responses_create_params
+        if not isinstance(params, dict) or not isinstance(params.get("input"), (str, list)):
+            raise TypeError("responses_create_params has no input")
         _take_tokens(rollout)
     except (AttributeError, KeyError, TypeError, ValueError, Failure) as error:
         why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else getattr(error, "cause", str(error))
@@ -87,12 +89,6 @@ def _foreign_rollout(row: Row, number: int) -> Rollout:
     rollout = Rollout(job, usage=dict(response.usage), response=response)
     rollout.judge(Verdict(row["reward"]), "the row says mask_sample" if row.get("mask_sample") else None)
     return rollout
-
-
-def _check_request(params: Any) -> None:
-    """Refuse a request whose prompt is neither a text nor a list."""
-    if not isinstance(params, dict) or not isinstance(params.get("input"), (str, list)):
-        raise TypeError("responses_create_params has no input")
 
 
 def _task_id(task: Row, index: Any) -> str:

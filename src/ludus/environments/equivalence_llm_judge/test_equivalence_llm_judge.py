@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_judges import recorded_judge
 
 import ludus
 from ludus import Failure, Outcome, Request, Response, ScriptedModel, UserError, Verdict
 from ludus.environments.equivalence_llm_judge.resources import Equivalence
-from ludus.graders.judge import Judge, recorded_judge
+from ludus.graders.judge import Judge
 from ludus.response import message, reasoning, texts_of
 from ludus.testing import Line, disagreements, golden, judge, replay, shared_rows
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from recorded_judges import recorded_judge
 
 import ludus
 from ludus import Failure, Outcome, Request, Response, ScriptedModel, Verdict
 from ludus.environments.math_with_judge.resources import MathWithJudge
-from ludus.graders.judge import Judge, recorded_judge
+from ludus.graders.judge import Judge
 from ludus.response import function_call, message, reasoning, texts_of
 from ludus.runtime.processes import shared_pool
 from ludus.testing import Line, disagreements, judge, shared_rows
