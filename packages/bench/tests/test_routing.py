@@ -64,7 +64,7 @@ def test_a_server_that_drains_loses_its_rollouts_to_the_others() -> None:
     endpoints = collection.metrics["model"]["endpoints"]
     assert collection.metrics["counts"]["failed"] == 0
     assert endpoints[0]["moved"] > 0
-    assert any(f"rollouts moved from {servers[0].url}" in warning for warning in collection.warnings)
+    assert any(f"rollouts that moved from {servers[0].url}" in warning for warning in collection.warnings)
 
 
 def test_auto_concurrency_is_reached_by_the_reports_of_the_servers() -> None:

@@ -50,6 +50,7 @@ class TokenServerModel(OpenAIModel):
         begins."""
 
         api: Literal["auto", "responses", "chat"] = "chat"
+        #: how the ids of a rollout are sent, for servers with several ways
         history: str = "auto"
         #: arguments of the chat template, such as `{enable_thinking: false}` or `{continue_final_message: true}`
         chat_template_kwargs: dict[str, Any] = {}
