@@ -35,7 +35,7 @@ class FamilyReader:
         try:
             self._renderer = base.create_renderer(tokenizer, configs.config_from_name(family))
         except Exception as error:  # of the package's own, which have no class in common
-            first = str(error).strip().splitlines()[0]
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise UserError(
                 f"answers of the family {family} cannot be read with this tokenizer: {first}",
                 "Set family to that of the model",
