@@ -179,6 +179,7 @@ def test_a_way_that_was_asked_for_and_is_missing_is_a_failure(kind: str, way: st
     for error in failed:
         assert error.kind == "unsupported"
         assert f"has no route for history={way}: set history to auto" in error.cause
+    assert not run.metrics.get("warnings"), "advice is for a run that does without the route"
 
 
 def test_llama_cpp_plays_one_sequence(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def test_a_limit_that_leaves_no_prompt_room_is_a_failure_and_not_a_prompt_that_i
     rollout = collected(server, counter, rows, max_output_tokens=limit)
     assert (rollout.error.stage, rollout.error.kind, rollout.reward) == ("model", "http_400", None)
     assert "lower max_output_tokens" in rollout.error.cause
+    assert ".." not in rollout.error.cause
     rollout = collected(server, counter, rows, max_output_tokens=4000)
     assert rollout.stop_reason == "max_output_tokens", "the prompt has grown until this limit does not fit"
 

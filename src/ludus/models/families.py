@@ -48,8 +48,7 @@ class FamilyReader:
     def items(
         self, ids: list[int], prompt: list[int], tools: list[Item], text: str, stop: str, *, key: str
     ) -> list[Item]:
-        """The thinking, the message and the calls of an answer to the ids of `prompt`, as text: `text`. It may end with
-        a stop string.
+        """The thinking, the message and the calls of an answer. The message loses the stop string that ended it.
 
         A call that does not end, or has no name, stays text. One whose arguments are no JSON is a call: its tool will
         say so.
@@ -57,7 +56,7 @@ class FamilyReader:
         specs = [{"description": "", "parameters": {}, **tool} for tool in tools]
         try:
             read = self._renderer.parse_response(ids, tools=specs or None, prompt_ids=prompt)
-        except Exception:  # an answer that the package cannot read is text: it gets its verdict
+        except Exception:  # an answer that the package cannot read is its `text`, and gets its verdict
             return items_of_parts([text], key)
         said, calls = read.content or "", []
         for call in read.tool_calls:

@@ -253,7 +253,8 @@ class OpenAIModel(Model):
                 if context is None or limit < int(context[1].replace(",", "")):
                     details = prompt_too_long(message)
                     return Response.of(model=self.config.model, status="incomplete", incomplete_details=details)
-                message += f". No prompt has room beside {limit:,}: lower max_output_tokens of the model or the row"
+                how = f"No prompt has room beside {limit:,}: lower max_output_tokens of the model or the row"
+                message = f"{message.rstrip('. ')}. {how}"
         location = reply.header("location") if 300 <= reply.status < 400 else None
         if location:
             url = self._clean(shown_url(" ".join(location.split())))[:200]

@@ -82,7 +82,8 @@ class VllmModel(TokenServerModel):
     def _no_route(self, reply: HttpReply) -> bool:
         """Also whether the server keeps a route closed: since 0.30 those for ids need a flag."""
         if reply.status == 403 and b"--enable-scale-out" in reply.body:
-            self._advice = f"{self.name} does without some routes for ids, and Ludus {_INSTEAD}"
+            if self.config.history == "auto":
+                self._advice = f"{self.name} does without some routes for ids, and Ludus {_INSTEAD}"
             return True
         return super()._no_route(reply)
 
